@@ -1,6 +1,7 @@
 """States of one representation of D2h: seconds and memory of a solve by blocks, beside that by all products.
 
     python benchmarks/sbd/sectors.py [--strings 1500] [--seed 5] [--threads 1] [-o results.json]
+    python benchmarks/sbd/sectors.py --write PREFIX
 
 The molecule is random: 5 alpha and 5 beta electrons in 24 orbitals, of which every representation has three,
 with the integrals between them that D2h allows. The strings are those of least sum of orbital energies, with
@@ -8,7 +9,7 @@ a random part. Both solves look for the lowest state of symmetry 1, in one proce
 over all products of strings, with those of other symmetries kept zero, then over blocks. Memory is what NumPy
 allocates, by tracemalloc, in a second solve of each.
 Goals: energies agree to 1e-8 Hartree; a multiplication takes an eighth of the time, and a solve with its
-tables half of the memory.
+tables half of the memory. With --write nothing is measured; PREFIX.fcidump and PREFIX.txt are written.
 """
 
 from __future__ import annotations
@@ -29,13 +30,14 @@ from sbd_cases import large_integrals
 from tnplan.common.files import write_text
 from tnplan.executor.contraction.run.run_report import commit
 from tnplan.executor.device.cpu.host_memory import host_facts
+from tnplan.executor.sbd.basis.fcidump import write_fcidump
 from tnplan.executor.sbd.basis.integral_arrays import from_arrays
 from tnplan.executor.sbd.basis.integrals import Integrals, OrbitalLabels, dense_two
 from tnplan.executor.sbd.basis.irreps import string_irreps
 from tnplan.executor.sbd.basis.sector import Sector
 from tnplan.executor.sbd.basis.strings import StringSet, from_occupied
-from tnplan.executor.sbd.sigma.product_hamiltonian import EVEN, ProductHamiltonian
-from tnplan.executor.sbd.sigma.sector_hamiltonian import SectorProduct
+from tnplan.executor.sbd.sigma.product_hamiltonian import EVEN, ProductHamiltonian, ProductTables
+from tnplan.executor.sbd.sigma.sector_hamiltonian import SectorHamiltonian
 from tnplan.executor.sbd.solver.davidson import Criteria
 from tnplan.executor.sbd.solver.solve import solve
 
@@ -78,14 +80,13 @@ def seconds_of(h: Any, x: Any) -> float:
 
 def measured(integrals: Integrals, make: Any) -> dict[str, Any]:
     """One way: time of a multiplication and of a solve, then the memory of tables and solve."""
-    product = make()
-    h = product.in_sector if isinstance(product, SectorProduct) else product
+    h = make()
     x = h.project(np.random.default_rng(0).standard_normal(h.shape), EVEN)
     multiplication_s, n_elements = seconds_of(h, x), int(np.prod(h.shape))
     begin = perf_counter()
-    solution = solve(product, integrals, criteria=Criteria())
+    solution = solve(h, integrals, criteria=Criteria())
     solve_s = perf_counter() - begin
-    del product, h, x
+    del h, x
     tracemalloc.start()
     try:
         begin_bytes = tracemalloc.get_traced_memory()[0]
@@ -110,8 +111,13 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("-o", "--output", type=Path, default=RESULTS)
+    parser.add_argument("--write", type=Path, metavar="PREFIX", help="only write both to files")
     options = parser.parse_args()
     integrals, strings = molecule(options.seed), chosen_strings(options.strings, options.seed)
+    if options.write is not None:
+        write_fcidump(options.write.with_suffix(".fcidump"), integrals)
+        write_text(options.write.with_suffix(".txt"), strings.lines())
+        return 0
     irreps = string_irreps(strings, integrals.labels.irreps)
     sector, threads = Sector(irreps, irreps, 0), options.threads
 
@@ -123,7 +129,7 @@ def main() -> int:
     ways = {
         "all products": measured(integrals, of_all),
         "blocks": measured(
-            integrals, lambda: SectorProduct(integrals, strings, None, sector, threads=threads)
+            integrals, lambda: SectorHamiltonian(ProductTables(integrals, strings, threads=threads), sector)
         ),
     }
     for name, way in ways.items():

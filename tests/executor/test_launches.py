@@ -162,8 +162,8 @@ def products_of_bases(dtype: str) -> None:
     from tnplan.executor.sbd.cuda.steps import CupyBatch
     from tnplan.executor.sbd.sigma.batched import BatchedHamiltonian
     from tnplan.executor.sbd.sigma.batched_sector import BatchedSector
-    from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian
-    from tnplan.executor.sbd.sigma.sector_hamiltonian import SectorProduct
+    from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian, ProductTables
+    from tnplan.executor.sbd.sigma.sector_hamiltonian import SectorHamiltonian
 
     integrals = random_integrals(7, 3, 3, seed=4)
     sets = [string_set(some_strings(7, 3, count, 9), integrals) for count in (29, 31)]
@@ -178,7 +178,7 @@ def products_of_bases(dtype: str) -> None:
     molecule = symmetric_molecule("C2v", 7, (3, 3), 4)
     strings = string_set(some_strings(7, 3, 29, 9), molecule)
     irreps = string_irreps(strings, molecule.labels.irreps)
-    sector = SectorProduct(molecule, strings, None, Sector(irreps, irreps, 0), threads=1).in_sector
+    sector = SectorHamiltonian(ProductTables(molecule, strings, threads=1), Sector(irreps, irreps, 0))
     operator = BatchedSector(sector, CupyBatch(dtype))
     x = operator.put(np.zeros(sector.shape, dtype))
     for parity in (0, 1, -1):

@@ -52,7 +52,6 @@ from tnplan.jobs.diagonalization_result import (
     solve_report,
     solver_device,
     step_text,
-    vector_elements,
     write_carry_over,
     write_natural,
     write_result,
@@ -433,8 +432,9 @@ def _check_outputs(problem: _Problem, target: Path | None) -> None:
 
 
 def _described(setup: SolveSetup[FermionHamiltonian], space: Space) -> str:
-    size, elements = " x ".join(map(str, setup.hamiltonian.shape)), vector_elements(setup.hamiltonian)
-    if elements < prod(setup.hamiltonian.shape):
+    shape, elements = setup.hamiltonian.whole_shape, prod(setup.hamiltonian.shape)
+    size = " x ".join(map(str, shape))
+    if elements < prod(shape):
         size = f"{elements} determinants of symmetry {space.irrep} among {size}"
     else:
         size += " determinants"

@@ -43,7 +43,6 @@ from tnplan.executor.sbd.properties.measure import (
 from tnplan.executor.sbd.properties.reduced_density import Densities
 from tnplan.executor.sbd.properties.spin_square import spin_square
 from tnplan.executor.sbd.selected_ci.growth import Growth
-from tnplan.executor.sbd.sigma.sector_hamiltonian import SectorProduct
 from tnplan.executor.sbd.solver.davidson import Criteria, DavidsonStep, Solution
 from tnplan.executor.sbd.solver.memory_estimate import numbers_of, penalty_bytes
 from tnplan.executor.sbd.solver.setup import (
@@ -240,7 +239,7 @@ def solve_report(
             "alpha": [pair[0].tolist() for pair in counts], "beta": [pair[1].tolist() for pair in counts],
         },
         "space": {
-            "shape": list(hamiltonian.shape), "elements": vector_elements(hamiltonian),
+            "shape": list(hamiltonian.whole_shape), "elements": prod(hamiltonian.shape),
             "orbitals": integrals.n_orbitals,
             "electrons": [integrals.n_alpha, integrals.n_beta],
             "orbitals_shared": integrals.has_common_orbitals, "kind": integrals.kind,
@@ -253,12 +252,6 @@ def solve_report(
         "device": setup.device, "gathers": setup.gathers,
         "environment": environment(),
     }  # fmt: skip
-
-
-def vector_elements(hamiltonian: FermionHamiltonian) -> int:
-    """How many numbers a vector of the solve holds: with a symmetry, one for each of its determinants."""
-    over = hamiltonian.in_sector if isinstance(hamiltonian, SectorProduct) else hamiltonian
-    return prod(over.shape)
 
 
 def work_of(solution: Solution) -> dict[str, Any]:
@@ -286,11 +279,13 @@ def set_up(
     """The tables of a solve, which the ranks of a group share; collective over the group."""
     # A rank holds its share of each vector; the penalty's vectors are taken off before the solver plans its
     # own.
-    size = space.size if takes_blocks(problem.integrals, group.size) else prod(space.shape)
+    size = space.size if takes_blocks(problem.integrals) else prod(space.shape)
     share = -(-size // group.size) * numbers_of(problem.integrals)
     reserved_bytes = 0 if problem.penalty is None else penalty_bytes(share)
     memory_bytes = max(rank.memory_bytes - reserved_bytes, 1)
-    request = SolveRequest(roots, problem.criteria, memory_bytes, rank.threads, space.sector)
+    request = SolveRequest(
+        roots, problem.criteria, memory_bytes, rank.threads, space.sector, problem.penalty is not None
+    )
     setup = set_up_solve(problem.integrals, space.basis, chosen, group, request)
     return replace(setup, predicted_bytes=setup.predicted_bytes + reserved_bytes)
 

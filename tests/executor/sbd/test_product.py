@@ -177,8 +177,8 @@ def test_costs_choose_by_counts() -> None:
 def test_a_matrix_that_has_no_room_is_sparse() -> None:
     integrals = random_integrals(6, 3, 3, 1)
     strings = string_set(every_string(6, 3), integrals)
-    assert hasattr(ProductHamiltonian(integrals, strings).alpha.matrix, "values")
-    assert hasattr(ProductHamiltonian(integrals, strings, memory_bytes=100).alpha.matrix, "column")
+    assert hasattr(ProductHamiltonian(integrals, strings).alpha_matrix, "values")
+    assert hasattr(ProductHamiltonian(integrals, strings, memory_bytes=100).alpha_matrix, "column")
 
 
 def pyscf_product(integrals, h: ProductHamiltonian, x: np.ndarray) -> np.ndarray:

@@ -16,10 +16,10 @@ from tests.support.engines.sbd import (
     every_string,
     reference_densities,
     reference_matrix,
-    some_strings,
     string_set,
 )
 from tests.support.engines.sbd_kinds import KINDS, ORBITALS, integrals_of, random_bodies
+from tests.support.engines.sector_cases import Case
 from tests.support.engines.symmetric_molecules import (
     GROUPS,
     dense_states,
@@ -34,13 +34,13 @@ from tnplan.calls.diagonalize import diagonalize
 from tnplan.common.errors import InputError
 from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.sbd.basis.integral_arrays import from_arrays
-from tnplan.executor.sbd.basis.integrals import Integrals, OrbitalLabels, dense_two
+from tnplan.executor.sbd.basis.integrals import OrbitalLabels, dense_two
 from tnplan.executor.sbd.basis.irreps import string_irreps
 from tnplan.executor.sbd.basis.sector import Sector
 from tnplan.executor.sbd.sigma import batched
 from tnplan.executor.sbd.sigma.batched_sector import BatchedSector
-from tnplan.executor.sbd.sigma.product_hamiltonian import EVEN, NEITHER, ODD
-from tnplan.executor.sbd.sigma.sector_hamiltonian import SectorHamiltonian, SectorProduct
+from tnplan.executor.sbd.sigma.product_hamiltonian import EVEN, NEITHER, ODD, ProductTables
+from tnplan.executor.sbd.sigma.sector_hamiltonian import SectorHamiltonian
 from tnplan.executor.sbd.solver.davidson import Criteria
 from tnplan.executor.sbd.solver.memory_estimate import batched_sector_bytes, fit_sector, whole_states_bytes
 from tnplan.executor.sbd.solver.solve import SpinPenalty, solve
@@ -67,36 +67,6 @@ def few_at_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """No space is diagonalized as a whole."""
     monkeypatch.setattr("tnplan.executor.sbd.solver.initial_guess.DETERMINANTS", 6)
     monkeypatch.setattr("tnplan.executor.sbd.solver.initial_guess.WHOLE", 0)
-
-
-class Case:
-    """Strings of a random molecule, and their products of a representation."""
-
-    def __init__(self, group: str, n: int, counts: tuple[int, int], equal: bool, seed: int) -> None:
-        self.integrals: Integrals = symmetric_molecule(group, n, counts, seed)
-        sizes = [max(1, int(0.85 * len(every_string(n, count)))) for count in counts]
-        self.alpha = some_strings(n, counts[0], sizes[0], seed)
-        self.beta = self.alpha if equal else some_strings(n, counts[1], sizes[1], seed + 1)
-        self.sets = [string_set(values, self.integrals) for values in (self.alpha, self.beta)]
-        self.equal = equal
-
-    def pairs(self, irrep: int) -> list[tuple[int, int]]:
-        return determinants_of(self.integrals, self.alpha, self.beta, irrep)
-
-    def sector(self, irrep: int, **options: Any) -> SectorHamiltonian:
-        alpha, beta = (string_irreps(strings, self.integrals.labels.irreps) for strings in self.sets)
-        product = SectorProduct(
-            self.integrals, self.sets[0], None if self.equal else self.sets[1],
-            Sector(alpha, beta, irrep - 1), threads=1, **options,
-        )  # fmt: skip
-        return product.in_sector
-
-    def listed(self, whole: np.ndarray, irrep: int) -> np.ndarray:
-        """The elements of a whole state in the order of the pairs."""
-        return np.array([whole[self.alpha.index(a), self.beta.index(b)] for a, b in self.pairs(irrep)])
-
-    def irreps(self) -> list[int]:
-        return [irrep for irrep in range(1, 9) if self.pairs(irrep)]
 
 
 CASES = [
@@ -251,15 +221,13 @@ def test_a_spin(spin: int, few_at_start: None) -> None:
 def test_a_solve_as_a_gpu_makes_it(make: Any, mixed: bool, spin: int | None, few_at_start: None) -> None:
     case = Case("D2h", 6, (3, 3), True, 461)
     irrep = max(case.irreps(), key=lambda irrep: len(case.pairs(irrep)))
-    alpha = string_irreps(case.sets[0], case.integrals.labels.irreps)
-    product = SectorProduct(case.integrals, case.sets[0], None, Sector(alpha, alpha, irrep - 1), threads=1)
-    h, penalty = product.in_sector, None if spin is None else SpinPenalty(spin)
+    h, penalty = case.sector(irrep), None if spin is None else SpinPenalty(spin)
 
     def work(ranks: Any, **options: Any) -> Any:
         if options:
             options["backend"] = DistributedVectors(h, ranks, lambda dtype: BatchedSector(h, make(dtype)))
         criteria = Criteria(residual=1e-9)
-        return solve(product, case.integrals, 2, criteria=criteria, penalty=penalty, **options)
+        return solve(h, case.integrals, 2, criteria=criteria, penalty=penalty, **options)
 
     found = run_ranks(1, lambda ranks: work(ranks, mixed_precision=mixed))[0]
     np.testing.assert_allclose(found.energies, work(None).energies, atol=1e-9)
@@ -299,35 +267,47 @@ def test_a_start_of_another_symmetry_is_refused(few_at_start: None) -> None:
         diagonalize(case.integrals, case.alpha, symmetry=first, start=[states[0][1:]], **TIGHT)
 
 
-def test_whole_states_are_not_multiplied() -> None:
-    case = Case("C2v", 5, (2, 2), True, 711)
-    alpha = string_irreps(case.sets[0], case.integrals.labels.irreps)
-    product = SectorProduct(case.integrals, case.sets[0], None, Sector(alpha, alpha, 0), threads=1)
-    with pytest.raises(NotImplementedError):
-        product.apply(np.ones(product.shape))
-
-
 @pytest.mark.parametrize("roots", [1, 3])
 def test_memory_is_predicted(roots: int) -> None:
     integrals = symmetric_molecule("D2h", 15, (3, 3), 811)
     strings = string_set(every_string(15, 3), integrals)
     irreps = string_irreps(strings, integrals.labels.irreps)
     sector, criteria = Sector(irreps, irreps, 0), Criteria(residual=1e-12, energy=0.0, steps=12)
-    warm = SectorProduct(integrals, strings, None, sector, threads=1)
+    warm = SectorHamiltonian(ProductTables(integrals, strings, threads=1), sector)
     solve(warm, integrals, roots, criteria=Criteria(steps=1))
     tracemalloc.start()
     try:
         before = tracemalloc.get_traced_memory()[0]
-        product = SectorProduct(integrals, strings, None, sector, threads=1)
-        h, whole_bytes = product.in_sector, whole_states_bytes(product.shape, roots)
+        h = SectorHamiltonian(ProductTables(integrals, strings, threads=1), sector)
+        whole_bytes = whole_states_bytes(h.whole_shape, roots)
         predicted = fit_sector(h, h.size_bytes, whole_bytes, roots, criteria, np.inf).predicted_bytes
-        solve(product, integrals, roots, criteria=criteria)
+        solve(h, integrals, roots, criteria=criteria)
         peak = tracemalloc.get_traced_memory()[1] - before
     finally:
         tracemalloc.stop()
     assert 0.8 * predicted < peak < 1.05 * predicted
     with pytest.raises(InputError, match=r"memory: is .*, but the solve needs"):
         fit_sector(h, h.size_bytes, whole_bytes, roots, criteria, h.size_bytes)
+
+
+def test_memory_of_spin_tables_is_predicted() -> None:
+    case = Case("C2v", 14, (4, 4), True, 831)
+    h = case.sector(1)
+    x = np.random.default_rng(831).standard_normal(h.shape)
+    case.sector(1).apply_spin_square(x)
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        h.apply_spin_square(x)
+        made = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert h.matching_bytes < made < 1.2 * h.matching_bytes
+    steps = CountingBatch()
+    batches = BatchedSector(h, steps)
+    before = steps.held_bytes
+    batches.apply_spin_square(x)
+    assert steps.held_bytes - before == h.partners_bytes + batches.spin_diagonal().nbytes
 
 
 @pytest.mark.parametrize("equal", [True, False])

@@ -157,6 +157,19 @@ class OneRank:
         self.add_exchange(self.block(0, self.shape[0]), -1.0, x, y)
         return y
 
+    @property
+    def whole_shape(self) -> tuple[int, ...]:
+        """The shape of a whole state: that of a vector, unless vectors leave something out."""
+        return self.shape
+
+    def vector(self, whole: Array) -> Array:
+        """The vector of a whole state."""
+        return whole
+
+    def whole(self, vector: Array) -> Array:
+        """The whole state of a vector."""
+        return vector
+
     def total(self, values: Array) -> Array:
         """Sums over all elements of a state: those given, since all elements are here."""
         return values
@@ -176,3 +189,7 @@ class ListOfStates(OneRank):
         """What rows first .. last-1 of a state contribute from."""
         if (first, last) != (0, self.shape[0]):
             raise ValueError("a list takes all rows of a state at once")
+
+    def trace(self, elements: Array) -> int:
+        """0: products of two equal strings count where states have a parity, and here they have none."""
+        return 0

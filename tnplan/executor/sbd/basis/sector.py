@@ -31,13 +31,20 @@ class Sector(NamedTuple):
 class StateBlock:
     """All products of alpha strings of the representation `irrep` and of beta strings, both in rising order.
 
-    Elements `begin` .. `end` - 1 of a vector are the block's, row by row.
+    Elements `begin` .. `end` - 1 of a vector are the block's, row by row. Where a rank has some rows of it,
+    `begin` counts from the rank's first element, and `first` is the number of its first row in the block.
     """
 
     irrep: int
     alpha: Array
     beta: Array
     begin: int
+    first: int = 0
+
+    @property
+    def rows(self) -> slice:
+        """The numbers of the rows in the block."""
+        return slice(self.first, self.first + len(self.alpha))
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -76,6 +83,19 @@ class SectorBlocks:
         """The number of the block that has alpha strings of a representation."""
         return {block.irrep: number for number, block in enumerate(self.blocks)}
 
+    def within(self, first: int, last: int) -> list[StateBlock]:
+        """The rows of every block, maybe none, that elements first .. last-1 of a vector hold."""
+        result = []
+        for block in self.blocks:
+            width = len(block.beta)
+            # Invariant: a range begins and ends with whole rows.
+            low, high = (
+                (min(max(number, block.begin), block.end) - block.begin) // width for number in (first, last)
+            )
+            begin = max(block.begin + low * width - first, 0)
+            result.append(StateBlock(block.irrep, block.alpha[low:high], block.beta, begin, low))
+        return result
+
     def mirror(self, number: int) -> int:
         """The block that exchange of the spins turns a block into, where both have the same strings."""
         return self.of_irrep[self.blocks[number].irrep ^ self.sector.irrep]
@@ -98,11 +118,15 @@ class SectorBlocks:
             whole[np.ix_(block.alpha, block.beta)] = block.view(vector)
         return whole
 
-    def trace(self, vector: Array) -> Any:
-        """The sum of the elements of products of two equal strings, where both spins have the same."""
+    def trace(self, elements: Array, first: int) -> Any:
+        """The sum over products of two equal strings in elements of a vector from `first` on.
+
+        Both spins have the same strings.
+        """
         if self.sector.irrep:
             return 0
-        return sum(block.view(vector).trace() for block in self.blocks)
+        rows = self.within(first, first + len(elements))
+        return sum(block.view(elements).trace(block.first) for block in rows)
 
     def in_whole(self, numbers: Array) -> Array:
         """The flat numbers in a whole state of elements of a vector."""

@@ -162,6 +162,15 @@ class ListHamiltonian(ListedRows):
         n_electrons = self.integrals.n_alpha + self.integrals.n_beta
         return spin_constant(self.integrals) - (n_electrons - self.open_shells()) / 2
 
+    def spin_square_of(self, whole: Array) -> float:
+        """The expectation value of S^2 in a whole normalized state."""
+        return float(np.vdot(whole, self.alone().apply_spin_square(whole)).real)
+
+    def identity_arrays(self) -> list[Array]:
+        """Arrays that tell this space from others."""
+        basis = self.basis
+        return [basis.alpha_strings.words, basis.beta_strings.words, basis.alpha, basis.beta]
+
     def add_exchange(self, block: None, factor: float, x: Array, y: Array) -> None:
         """Add to y, the local rows, factor times the sum over p != q of E^a_pq E^b_qp x, x being whole."""
         from tnplan.executor.sbd.lists import list_kernel

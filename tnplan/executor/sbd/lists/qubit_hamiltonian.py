@@ -116,6 +116,10 @@ class QubitHamiltonian(ListedRows):
         """The same among the strings of these numbers, which rise; its elements are stored."""
         return QubitHamiltonian(self.terms, self.strings.words[chosen], threads=self.threads)
 
+    def identity_arrays(self) -> list[Array]:
+        """Arrays that tell this space from others."""
+        return [self.strings.words]
+
     def expectation(self, terms: PauliTerms, x: Array) -> float:
         """The expectation value of another operator in a whole normalized state."""
         other = QubitHamiltonian(terms, self.strings, threads=self.threads, memory_bytes=0)

@@ -10,15 +10,18 @@ from tnplan.executor.sbd.basis.strings import StringSet
 from tnplan.executor.sbd.lists.list_hamiltonian import ListHamiltonian, list_densities, list_weights
 from tnplan.executor.sbd.properties.reduced_density import Densities, product_densities, product_weights
 from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian
+from tnplan.executor.sbd.sigma.sector_hamiltonian import SectorHamiltonian
 
-FermionHamiltonian = ProductHamiltonian | ListHamiltonian
+FermionHamiltonian = ProductHamiltonian | SectorHamiltonian | ListHamiltonian
 
 
 def densities(hamiltonian: FermionHamiltonian, x: Array) -> Densities:
     """The density matrices of a whole normalized state."""
     if isinstance(hamiltonian, ListHamiltonian):
         return list_densities(hamiltonian, x)
-    return product_densities(hamiltonian, x)
+    return product_densities(
+        hamiltonian.tables if isinstance(hamiltonian, SectorHamiltonian) else hamiltonian, x
+    )
 
 
 def string_weights(hamiltonian: FermionHamiltonian, x: Array) -> tuple[Array, Array]:

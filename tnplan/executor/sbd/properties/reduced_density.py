@@ -4,7 +4,7 @@
 
 with p, q of the first spin and r, s of the second, so that E = core + sum h[p, q] one[p, q] + 1/2 sum
 (pq|rs) two[p, q, r, s] for sums over spins. Of a complex state they are complex. Knows the tables of a
-`ProductHamiltonian`; no files.
+`ProductTables`; no files.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tnplan.common.arrays import Array
 from tnplan.executor.device.cpu.parallel_rows import over_rows
 from tnplan.executor.sbd.basis.integral_arrays import real_parts
 from tnplan.executor.sbd.basis.integrals import Integrals, all_pairs, unpacked
-from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian, Spin
+from tnplan.executor.sbd.sigma.product_hamiltonian import ProductTables, Spin
 
 OVERLAP_BYTES = 1 << 28
 """Overlaps of strings' rows are computed in blocks of rows of at most this."""
@@ -76,9 +76,9 @@ def product_weights(x: Array) -> tuple[Array, Array]:
     return squared.sum(1), squared.sum(0)
 
 
-def product_densities(hamiltonian: ProductHamiltonian, x: Array) -> Densities:
+def product_densities(tables: ProductTables, x: Array) -> Densities:
     """The density matrices of a normalized state x[alpha, beta]."""
-    return densities_of_parts(lambda bra, ket: _between(hamiltonian, bra, ket), x)
+    return densities_of_parts(lambda bra, ket: _between(tables, bra, ket), x)
 
 
 def densities_of_parts(between: Callable[[Array, Array], Densities], x: Array) -> Densities:
@@ -96,12 +96,12 @@ def densities_of_parts(between: Callable[[Array, Array], Densities], x: Array) -
     return Densities(*matrices)
 
 
-def _between(hamiltonian: ProductHamiltonian, bra: Array, ket: Array) -> Densities:
+def _between(tables: ProductTables, bra: Array, ket: Array) -> Densities:
     """The same products of operators between two real states."""
     bra, ket = (np.ascontiguousarray(state, np.float64) for state in (bra, ket))
-    alpha, two_alpha = _same_spin(hamiltonian.alpha, bra, ket)
-    beta, two_beta = _same_spin(hamiltonian.beta, *(np.ascontiguousarray(state.T) for state in (bra, ket)))
-    return Densities(alpha, beta, two_alpha, two_beta, _opposite_spin(hamiltonian, bra, ket))
+    alpha, two_alpha = _same_spin(tables.alpha, bra, ket)
+    beta, two_beta = _same_spin(tables.beta, *(np.ascontiguousarray(state.T) for state in (bra, ket)))
+    return Densities(alpha, beta, two_alpha, two_beta, _opposite_spin(tables, bra, ket))
 
 
 def _same_spin(spin: Spin, bra: Array, ket: Array) -> tuple[Array, Array]:
@@ -118,12 +118,12 @@ def _same_spin(spin: Spin, bra: Array, ket: Array) -> tuple[Array, Array]:
     return one, two
 
 
-def _opposite_spin(hamiltonian: ProductHamiltonian, bra: Array, ket: Array) -> Array:
+def _opposite_spin(tables: ProductTables, bra: Array, ket: Array) -> Array:
     """<p+ q of alpha times r+ s of beta>, by a half-transformed row of the bra for each alpha string."""
     from tnplan.executor.sbd.properties import reduced_density_kernel
 
-    alpha, beta, match = hamiltonian.alpha, hamiltonian.beta, hamiltonian.beta.matching
-    n, n_pairs, singles = hamiltonian.integrals.n_orbitals, len(match.pairs), alpha.singles
+    alpha, beta, match = tables.alpha, tables.beta, tables.beta.matching
+    n, n_pairs, singles = tables.integrals.n_orbitals, len(match.pairs), alpha.singles
     sums_of_rows: dict[int, Array] = {}
 
     def rows(first: int, last: int) -> None:
@@ -142,7 +142,7 @@ def _opposite_spin(hamiltonian: ProductHamiltonian, bra: Array, ket: Array) -> A
             sums[singles.create[span].astype(np.int64) * n + singles.destroy[span]] += products[1:]
         sums_of_rows[first] = sums
 
-    over_rows(len(bra), hamiltonian.threads, rows)
+    over_rows(len(bra), tables.threads, rows)
     total = np.sum([sums_of_rows[first] for first in sorted(sums_of_rows)], axis=0)
     high, low = (side[match.pairs] for side in all_pairs(n))
     density = np.zeros((n * n, n * n))

@@ -197,7 +197,7 @@ class BatchedHamiltonian:
             put(tables.numbers), tuple(map(put, h.tiles)), steps.empty(0, n_beta),
         )  # fmt: skip
         self._products = SpinProducts(steps, n_beta)
-        self._beta: Matrix = () if h.symmetric else self._products.put(h.beta.matrix)
+        self._beta: Matrix = () if h.symmetric else self._products.put(h.beta_matrix)
         if len(self._beta) == 3:
             self._products.reserve()
 

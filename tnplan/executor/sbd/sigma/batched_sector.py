@@ -50,7 +50,7 @@ class BatchedSector(BlockedOperator):
         self._hamiltonian = h = hamiltonian.as_type(steps.dtype)
         self._steps = steps
         self.dtype, self.shape, self.rows = h.dtype, h.shape, h.rows
-        self.parities, self.symmetric, self.blocks = h.parities, h.symmetric, h.blocks
+        self.parities, self.symmetric, self.blocks, self.local = h.parities, h.symmetric, h.blocks, h.local
         self._coefficients: dict[int, Array] = {}
         self._spare, self._turned = steps.empty(h.spare_elements), steps.empty(h.turned_elements)
         self._links = [
@@ -77,7 +77,7 @@ class BatchedSector(BlockedOperator):
         up = (singles.create > singles.destroy).astype(np.int8)
         chosen = singles.start, singles.other, singles.pairs, singles.sign
         rows = BatchedBlock(
-            0 if link.is_own else -1, tuple(map(put, chosen)), (), tuple(map(put, tasks)), put(up)
+            link.first if link.is_own else -1, tuple(map(put, chosen)), (), tuple(map(put, tasks)), put(up)
         )
         on_device = BatchedTables(
             put(link.pairs.active), self._coefficients[shared], put(tables.number_weights),
@@ -115,7 +115,8 @@ class BatchedSector(BlockedOperator):
         irrep, own = blocks[number].irrep, blocks[number].view(x)
         self._products.add(self._alpha[irrep], own, y)
         if not half:
-            self._products.add_transposed(self._beta[irrep ^ self.blocks.sector.irrep], own, y)
+            beta = self._beta[irrep ^ self.blocks.sector.irrep]
+            self._products.add_transposed(beta, own[self.local[number].rows], y)
         for link in self._links[number]:
             if link.is_own:
                 steps.add_number_operators(link.rows, link.tables, 0.5 if half else 1.0, own, y)

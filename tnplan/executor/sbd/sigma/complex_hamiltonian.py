@@ -10,7 +10,6 @@ Knows the two parts; nothing of solvers and files.
 
 from __future__ import annotations
 
-import copy
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -65,13 +64,6 @@ class ComplexHamiltonian(ProductHamiltonian):
     def block(self, first: int, last: int) -> ComplexBlock:  # type: ignore[override]
         """What rows first .. last-1 of a state contribute from."""
         return ComplexBlock(*(part.block(first, last) for part in self.parts))
-
-    def alone(self) -> ComplexHamiltonian:
-        """The same with all rows, for what needs no matrix within alpha."""
-        other = copy.copy(self)
-        other.rows = (0, self.shape[0])
-        other.parts = (self.parts[0].alone(), self.parts[1].alone())
-        return other
 
     def spin_diagonal(self) -> Array:
         """The diagonal of S^2 over the local rows, real."""

@@ -1,4 +1,4 @@
-"""The Hamiltonian over all products of alpha and beta half-strings: its tables, and its product on a CPU.
+"""Products of alpha and beta half-strings: their tables, and the Hamiltonian over all of them on a CPU.
 
 A state is a matrix x[alpha string, beta string]. With E_pq restricted to the selected strings the
 opposite-spin part is exact, since the space is a product:
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,6 +33,7 @@ from tnplan.executor.sbd.basis.excitations import (
     find_singles,
     match_pairs,
 )
+from tnplan.executor.sbd.basis.integral_arrays import add_by_parts
 from tnplan.executor.sbd.basis.integrals import Integrals, spin_constant
 from tnplan.executor.sbd.basis.sector import Sector
 from tnplan.executor.sbd.basis.strings import StringSet
@@ -139,10 +140,10 @@ TRANSPOSED_AT_ONCE = 64
 
 @dataclass(frozen=True)
 class Spin:
-    """What one spin contributes: its strings, their excitations, and the Hamiltonian within the spin.
+    """What one spin contributes: its strings and their excitations.
 
-    `energies` is the diagonal of that Hamiltonian, `matrix` has the local rows. `pairs` are the excitations'
-    pairs as the integrals number them.
+    `energies` is the diagonal of the Hamiltonian within the spin. `pairs` are the excitations' pairs as the
+    integrals number them.
     """
 
     strings: StringSet
@@ -151,7 +152,6 @@ class Spin:
     matching: Matching
     pairs: ActivePairs
     energies: Array
-    matrix: SpinMatrix
 
 
 @dataclass(frozen=True)
@@ -169,32 +169,16 @@ class SourceBlock:
         return i - self.first if self.first <= i < self.last else None
 
 
-class ProductHamiltonian(OneRank):
-    """H, without the core energy, over alpha x beta strings; for complex integrals see `ComplexHamiltonian`.
-
-    `apply` gives the same bits whenever it is called with the same number of threads. Of several ranks
-    each has a range of rows, the local ones, and makes these alone, by `add_rows`.
-    """
+class ProductTables:
+    """The strings of both spins and their excitations, with which whole states are measured."""
 
     dtype = "float64"
-    sector: Array | None = None
-    """Which products of the local rows states may have, bool; None: all."""
-    restricted: Sector | None = None
-    """What `restrict` was given."""
-    has_matrices = True
-    """Whether there are matrices within a spin, without which no product can be made."""
 
     def __init__(
         self, integrals: Integrals, alpha: StringSet, beta: StringSet | None = None, *,
-        threads: int | None = None, dense: bool | None = None, memory_bytes: float = np.inf,
-        rank_of: tuple[int, int] = (0, 1), rates: cost.Rates = cost.CPU,
+        threads: int | None = None,
     ) -> None:  # fmt: skip
-        """`dense` forces the way of the same-spin part (None: the faster one).
-
-        `memory_bytes` is the memory that same-spin matrices may take. Beta strings default to those of alpha.
-        `rank_of` is this rank and how many there are; it makes the rows that `partition` gives it.
-        """
-        # Alpha rows are divided over ranks by their work; all beta strings are on every rank.
+        """Beta strings default to those of alpha."""
         for name, strings in (("alpha", alpha), ("beta", beta)):
             if strings is not None and strings.n_orbitals != integrals.n_orbitals:
                 raise InputError(
@@ -209,33 +193,114 @@ class ProductHamiltonian(OneRank):
         # Equal strings and orbitals: H commutes with the exchange of the spins, x -> x^T.
         self.symmetric = same and integrals.has_common_orbitals
         other = alpha if same or beta is None else beta
-        # Excitations of the whole sets: they are small beside a state, and rows are divided by them.
         singles = find_singles(alpha, self.threads, integrals.has_ordered_pairs)
         others = singles if same else find_singles(other, self.threads, integrals.has_ordered_pairs)
-        self.partition = partition_rows(row_costs(singles, others, self.symmetric, rates), rank_of[1])
+
+        def spin(number: int, strings: StringSet, excitations: Singles) -> Spin:
+            filled = strings.occupied.astype(np.float64)
+            energies = string_energies(strings, integrals.of_spin(number))
+            matching, pairs = match_pairs(excitations), active_pairs(excitations)
+            return Spin(strings, filled, excitations, matching, pairs, energies)
+
+        self.alpha = spin(0, alpha, singles)
+        self.beta = self.alpha if self.symmetric else spin(1, other, others)
+        self.shape: tuple[int, ...] = (len(self.alpha.strings), len(self.beta.strings))
+        # A single alpha string has even states alone, which are all there are.
+        self.parities: tuple[int, ...] = (EVEN, ODD) if self.symmetric and len(alpha) > 1 else (NEITHER,)
+
+    def diagonal_of(self, rows: slice | Array, columns: slice | Array) -> Array:
+        """The diagonal of H over the products of some alpha and some beta strings."""
+        from tnplan.executor.sbd.sigma import opposite_spin_kernel
+
+        # E_i + E_j + sum_{p, r} n_ip (pp|rr) n_jr; diagonal pairs are the first n.
+        n = self.integrals.n_orbitals
+        numbers, of_beta = self.integrals.mixed[:n, :n], self.beta.strings.occupied.astype(np.float64)
+        of_alpha = of_beta if self.symmetric else self.alpha.strings.occupied.astype(np.float64)
+        # Invariant: with equal sets both sums take the same numbers, so that the diagonal is symmetric to
+        # the last bit, and parities stay exact.
+        others = of_beta @ numbers.T
+        weights = (others if self.symmetric else of_alpha @ numbers)[rows]
+        sides = (of_alpha[rows], weights, self.alpha.energies[rows]), (
+            np.ascontiguousarray(of_beta[columns].T), np.ascontiguousarray(others[columns].T),
+            self.beta.energies[columns],
+        )  # fmt: skip
+        diagonal = np.empty((len(weights), len(sides[1][2])), self.dtype)
+        over_rows(
+            len(diagonal), self.threads,
+            lambda first, last: opposite_spin_kernel.fill_diagonal(
+                first, last, *sides, diagonal, np.empty(diagonal.shape[1])
+            ),
+        )  # fmt: skip
+        return diagonal
+
+    def doubly_filled(self, rows: slice = slice(None)) -> Array:
+        """The numbers of doubly occupied orbitals of the determinants of some alpha strings."""
+        return np.asarray(self.alpha.filled[rows] @ self.beta.filled.T)
+
+    def apply_spin_square(self, x: Array) -> Array:
+        """S^2 x within the space for a whole state, a new array."""
+        x = np.ascontiguousarray(x)
+        y = (spin_constant(self.integrals) - self.doubly_filled()) * x
+        add_by_parts(partial(self._add_exchange, 0, self.alpha.singles, -1.0), x, y)
+        return y
+
+    def spin_square_of(self, whole: Array) -> float:
+        """The expectation value of S^2 in a whole normalized state."""
+        return float(np.vdot(whole, self.apply_spin_square(whole)).real)
+
+    def _add_exchange(self, above: int, singles: Singles, factor: float, x: Array, y: Array) -> None:
+        """Add to y, rows from `above` on, factor times the sum of E^a_pq E^b_qp x for p != q."""
+        from tnplan.executor.sbd.sigma import opposite_spin_kernel
+
+        arguments = above, factor, singles, (self.beta.matching, self.beta.matching), x, y
+        over_rows(
+            len(y), self.threads,
+            lambda first, last: opposite_spin_kernel.exchange_spins(first, last, *arguments),
+        )  # fmt: skip
+
+
+class ProductHamiltonian(ProductTables, OneRank):
+    """H, without the core energy, over alpha x beta strings; for complex integrals see `ComplexHamiltonian`.
+
+    `apply` gives the same bits whenever it is called with the same number of threads. Of several ranks
+    each has a range of rows, the local ones, and makes these alone, by `add_rows`.
+    """
+
+    sector: Array | None = None
+    """Which products of the local rows states may have, bool; None: all."""
+    restricted: Sector | None = None
+    """What `restrict` was given."""
+
+    def __init__(
+        self, integrals: Integrals, alpha: StringSet, beta: StringSet | None = None, *,
+        threads: int | None = None, dense: bool | None = None, memory_bytes: float = np.inf,
+        rank_of: tuple[int, int] = (0, 1), rates: cost.Rates = cost.CPU,
+    ) -> None:  # fmt: skip
+        """`dense` forces the way of the same-spin part (None: the faster one).
+
+        `memory_bytes` is the memory that same-spin matrices may take. Beta strings default to those of alpha.
+        `rank_of` is this rank and how many there are; it makes the rows that `partition` gives it.
+        """
+        super().__init__(integrals, alpha, beta, threads=threads)
+        # Alpha rows are divided over ranks by their work; all beta strings are on every rank.
+        costs = row_costs(self.alpha.singles, self.beta.singles, self.symmetric, rates)
+        self.partition = partition_rows(costs, rank_of[1])
         self.rows = self.partition.rows(rank_of[0])
         spin_bytes = memory_bytes if self.symmetric else memory_bytes / 2
 
         # Dense matrices where products of matrices are faster than sparse ones and the memory holds them.
-        def spin(number: int, strings: StringSet, excitations: Singles, rows: tuple[int, int]) -> Spin:
-            chosen = dense if self.has_matrices else False
+        def matrix(number: int, spin: Spin, rows: tuple[int, int]) -> SpinMatrix:
+            strings, linked, chosen = spin.strings, spin.singles.linked, dense
             if chosen is None:
-                chosen = cost.dense_is_faster(len(strings), int(excitations.linked.sum()), rates)
+                chosen = cost.dense_is_faster(len(strings), int(linked.sum()), rates)
                 chosen = chosen and cost.dense_bytes(rows[1] - rows[0], len(strings)) <= spin_bytes
-            of_spin = integrals.of_spin(number)
-            linked = excitations.linked
-            if not self.has_matrices:
-                rows, linked = (0, 0), linked[:0]
-            matrix = same_spin(strings, of_spin, linked, chosen, self.threads, rows)
-            filled, energies = strings.occupied.astype(np.float64), string_energies(strings, of_spin)
-            matching, pairs = match_pairs(excitations), active_pairs(excitations)
-            return Spin(strings, filled, excitations, matching, pairs, energies, matrix)
+            return same_spin(strings, integrals.of_spin(number), linked, chosen, self.threads, rows)
 
-        self.alpha = spin(0, alpha, singles, self.rows)
-        self.beta = self.alpha if self.symmetric else spin(1, other, others, (0, len(other)))
-        self.shape = (len(self.alpha.strings), len(self.beta.strings))
-        # A single alpha string has even states alone, which are all there are.
-        self.parities: tuple[int, ...] = (EVEN, ODD) if self.symmetric and len(alpha) > 1 else (NEITHER,)
+        self.alpha_matrix = matrix(0, self.alpha, self.rows)
+        """The local rows of the Hamiltonian within the spin; those of beta are all."""
+        self.beta_matrix = self.alpha_matrix
+        if not self.symmetric:
+            self.beta_matrix = matrix(1, self.beta, (0, self.shape[1]))
         self._all_rows: Any = self.block(0, self.shape[0])
 
     def restrict(self, sector: Sector) -> None:
@@ -243,16 +308,21 @@ class ProductHamiltonian(OneRank):
         self.restricted = sector
         self.sector = sector.alpha[slice(*self.rows), None] ^ sector.beta[None, :] == sector.irrep
 
+    def identity_arrays(self) -> list[Array]:
+        """Arrays that tell this space from others."""
+        words = [self.alpha.strings.words, self.beta.strings.words]
+        return [*words, *(np.asarray(array) for array in self.restricted or ())]
+
     def as_type(self, dtype: str) -> ProductHamiltonian:
         """The same with products in "float32" or "float64"."""
         other = copy.copy(self)
         other.dtype = dtype
-        matrix = self.alpha.matrix.as_type(dtype)
-        other.alpha = replace(self.alpha, filled=self.alpha.filled.astype(dtype), matrix=matrix)
-        other.beta = other.alpha
+        other.alpha = replace(self.alpha, filled=self.alpha.filled.astype(dtype))
+        other.alpha_matrix = self.alpha_matrix.as_type(dtype)
+        other.beta, other.beta_matrix = other.alpha, other.alpha_matrix
         if not self.symmetric:
-            matrix = self.beta.matrix.as_type(dtype)
-            other.beta = replace(self.beta, filled=self.beta.filled.astype(dtype), matrix=matrix)
+            other.beta = replace(self.beta, filled=self.beta.filled.astype(dtype))
+            other.beta_matrix = self.beta_matrix.as_type(dtype)
         other.__dict__.pop("opposite_spin", None)
         other._all_rows = other.block(0, self.shape[0])
         return other
@@ -260,9 +330,9 @@ class ProductHamiltonian(OneRank):
     def block(self, first: int, last: int) -> SourceBlock:
         """What rows first .. last-1 of a state contribute from."""
         if (first, last) == (0, self.shape[0]):
-            return SourceBlock(first, last, self.alpha.singles, self.alpha.matrix)
+            return SourceBlock(first, last, self.alpha.singles, self.alpha_matrix)
         singles = self.alpha.singles.within(first, last)
-        return SourceBlock(first, last, singles, self.alpha.matrix.columns(first, last))
+        return SourceBlock(first, last, singles, self.alpha_matrix.columns(first, last))
 
     @cached_property
     def opposite_spin(self) -> OppositeSpinTables:
@@ -301,41 +371,6 @@ class ProductHamiltonian(OneRank):
         """The diagonal of H over the local rows."""
         return self.diagonal_of(slice(*self.rows), slice(None))
 
-    def diagonal_of(self, rows: slice | Array, columns: slice | Array) -> Array:
-        """The diagonal of H over the products of some alpha and some beta strings."""
-        from tnplan.executor.sbd.sigma import opposite_spin_kernel
-
-        # E_i + E_j + sum_{p, r} n_ip (pp|rr) n_jr; diagonal pairs are the first n.
-        n = self.integrals.n_orbitals
-        numbers, of_beta = self.integrals.mixed[:n, :n], self.beta.strings.occupied.astype(np.float64)
-        of_alpha = of_beta if self.symmetric else self.alpha.strings.occupied.astype(np.float64)
-        # Invariant: with equal sets both sums take the same numbers, so that the diagonal is symmetric to
-        # the last bit, and parities stay exact.
-        others = of_beta @ numbers.T
-        weights = (others if self.symmetric else of_alpha @ numbers)[rows]
-        sides = (of_alpha[rows], weights, self.alpha.energies[rows]), (
-            np.ascontiguousarray(of_beta[columns].T), np.ascontiguousarray(others[columns].T),
-            self.beta.energies[columns],
-        )  # fmt: skip
-        diagonal = np.empty((len(weights), len(sides[1][2])), self.dtype)
-        over_rows(
-            len(diagonal), self.threads,
-            lambda first, last: opposite_spin_kernel.fill_diagonal(
-                first, last, *sides, diagonal, np.empty(diagonal.shape[1])
-            ),
-        )  # fmt: skip
-        return diagonal
-
-    def alone(self) -> ProductHamiltonian:
-        """The same with all rows, for what needs no matrix within alpha."""
-        other = copy.copy(self)
-        other.rows = (0, self.shape[0])
-        return other
-
-    def doubly_filled(self) -> Array:
-        """The numbers of doubly occupied orbitals of the local determinants."""
-        return np.asarray(self.alpha.filled[slice(*self.rows)] @ self.beta.filled.T)
-
     @property
     def is_complex(self) -> bool:
         """Whether elements are complex numbers."""
@@ -343,21 +378,25 @@ class ProductHamiltonian(OneRank):
 
     def spin_diagonal(self) -> Array:
         """The diagonal of S^2 over the local rows."""
-        return np.asarray(spin_constant(self.integrals) - self.doubly_filled(), self.dtype)
+        return np.asarray(spin_constant(self.integrals) - self.doubly_filled(slice(*self.rows)), self.dtype)
 
     def open_shells(self) -> Array:
         """The numbers of singly occupied orbitals of the local determinants."""
-        return self.integrals.n_alpha + self.integrals.n_beta - 2 * self.doubly_filled()
+        return self.integrals.n_alpha + self.integrals.n_beta - 2 * self.doubly_filled(slice(*self.rows))
 
     def add_exchange(self, block: SourceBlock, factor: float, x: Array, y: Array) -> None:
         """Add to y, the local rows, factor times the sum of E^a_pq E^b_qp x for p != q, x rows of a block."""
-        from tnplan.executor.sbd.sigma import opposite_spin_kernel
+        self._add_exchange(self.rows[0], block.singles, factor, x, y)
 
-        arguments = self.rows[0], factor, block.singles, (self.beta.matching, self.beta.matching), x, y
-        over_rows(
-            len(y), self.threads,
-            lambda first, last: opposite_spin_kernel.exchange_spins(first, last, *arguments),
-        )  # fmt: skip
+    def trace(self, elements: Array) -> Any:
+        """The sum over products of two equal strings among the local ones; both spins have the same."""
+        return elements.trace(self.rows[0])
+
+    @property
+    def matrices_bytes(self) -> int:
+        """The memory of the matrices within a spin."""
+        matrices = [self.alpha_matrix] if self.symmetric else [self.alpha_matrix, self.beta_matrix]
+        return sum(matrix.size_bytes for matrix in matrices)
 
     @property
     def tables_of_parts(self) -> tuple[ProductHamiltonian, ...]:
@@ -411,7 +450,7 @@ class ProductHamiltonian(OneRank):
         def rows(first: int, last: int) -> None:
             block.matrix.add_product(first, last, x, y)
             if inside and not half:
-                self.beta.matrix.add_transposed(first, last, local, y)
+                self.beta_matrix.add_transposed(first, last, local, y)
             opposite_spin_kernel.add_opposite_spin(
                 first, last, above, below, half, singles, tables, x, tables.scratch(x.dtype, x.shape[1]), y
             )

@@ -21,8 +21,9 @@ from tnplan.executor.sbd.basis.determinants import from_product
 from tnplan.executor.sbd.lists.list_hamiltonian import ListHamiltonian
 from tnplan.executor.sbd.lists.listed_rows import ListedRows
 from tnplan.executor.sbd.lists.qubit_hamiltonian import QubitHamiltonian
+from tnplan.executor.sbd.properties.measure import FermionHamiltonian
 from tnplan.executor.sbd.properties.spin_square import SpinTarget, dense_matrix
-from tnplan.executor.sbd.sigma.product_hamiltonian import EVEN, NEITHER, ODD, ProductHamiltonian
+from tnplan.executor.sbd.sigma.product_hamiltonian import EVEN, NEITHER, ODD
 from tnplan.executor.sbd.sigma.sector_hamiltonian import SectorHamiltonian
 
 DETERMINANTS = 300
@@ -38,7 +39,7 @@ WIDTH, TEST_WIDTH = 0.1, 1.0
 of tests do later: states of other determinants than the lowest then have nearly as large a share of them."""
 
 
-StartHamiltonian = ProductHamiltonian | SectorHamiltonian | ListHamiltonian | QubitHamiltonian
+Hamiltonian = FermionHamiltonian | QubitHamiltonian
 
 
 class LowDeterminants(NamedTuple):
@@ -87,7 +88,7 @@ class LowStates:
 
 
 def lowest_determinants(
-    hamiltonian: StartHamiltonian,
+    hamiltonian: Hamiltonian,
     n_roots: int,
     target: SpinTarget | None = None,
 ) -> LowDeterminants:
@@ -105,7 +106,7 @@ def lowest_determinants(
     return LowDeterminants(numbers + above, energies[chosen], len(energies), total)
 
 
-def _fits_spin(hamiltonian: StartHamiltonian, target: SpinTarget | None) -> Array | None:
+def _fits_spin(hamiltonian: Hamiltonian, target: SpinTarget | None) -> Array | None:
     """Which local determinants have enough open shells for the wanted spin; None: all."""
     if target is None or not target.least_open or isinstance(hamiltonian, QubitHamiltonian):
         return None
@@ -129,7 +130,7 @@ def count_at_start(n_roots: int) -> int:
 
 
 def lowest_states(
-    hamiltonian: StartHamiltonian, n_roots: int, low: LowDeterminants,
+    hamiltonian: Hamiltonian, n_roots: int, low: LowDeterminants,
     target: SpinTarget | None = None,
 ) -> LowStates:  # fmt: skip
     """The lowest states among chosen determinants, and those of the other parity with them."""
@@ -137,7 +138,7 @@ def lowest_states(
     # Determinants of a sector by their numbers in whole states, which tell rows and columns.
     blocks = hamiltonian.blocks if isinstance(hamiltonian, SectorHamiltonian) else None
     numbers = low.numbers if blocks is None else blocks.in_whole(low.numbers)
-    width = prod((hamiltonian.shape if blocks is None else blocks.whole_shape)[1:])
+    width = prod(hamiltonian.whole_shape[1:])
     # H among the few determinants is exact and dense.
     among_low, chosen = _among(hamiltonian, numbers, width)
     matrix = dense_matrix(among_low, target)
@@ -159,7 +160,7 @@ def lowest_states(
 
 
 def random_rows(
-    hamiltonian: StartHamiltonian, low: LowDeterminants,
+    hamiltonian: Hamiltonian, low: LowDeterminants,
     target: SpinTarget | None, seed: int, width: float = WIDTH,
 ) -> Array:  # fmt: skip
     """The local rows of a random vector, which has a part of every symmetry.
@@ -194,7 +195,7 @@ def random_rows(
     return values
 
 
-def _among(hamiltonian: StartHamiltonian, chosen: Array, width: int) -> tuple[ListedRows, Array]:
+def _among(hamiltonian: Hamiltonian, chosen: Array, width: int) -> tuple[ListedRows, Array]:
     """H among chosen determinants, and those of the other parity with them; the numbers of all.
 
     Of products of strings they are flat numbers of rows of `width` elements.

@@ -68,7 +68,7 @@ def tables_bytes(hamiltonian: ProductHamiltonian) -> int:
         return sum(map(tables_bytes, hamiltonian.tables_of_parts))
     h = hamiltonian
     spins = [h.alpha] if h.symmetric else [h.alpha, h.beta]
-    total = sum(spin.matrix.size_bytes + 20 * len(spin.singles.other) for spin in spins)
+    total = h.matrices_bytes + sum(20 * len(spin.singles.other) for spin in spins)
     pairs = len(h.beta.pairs.pairs)
     total += h.threads * scratch_bytes(h.shape[1], pairs)
     total += entries_bytes(h.shape[1], len(h.beta.singles.other))
@@ -86,14 +86,13 @@ def batched_bytes(hamiltonian: ProductHamiltonian) -> int:
     """The arrays of a `BatchedHamiltonian` in fp64, with one block."""
     h = hamiltonian
     n_rows, n_beta = h.rows[1] - h.rows[0], h.shape[1]
-    spins = [h.alpha] if h.symmetric else [h.alpha, h.beta]
-    total = sum(spin.matrix.size_bytes for spin in spins)
+    total = h.matrices_bytes
     entries = int(h.alpha.singles.start[h.rows[1]] - h.alpha.singles.start[h.rows[0]])
     total += 9 * entries + 8 * (n_rows + 1)
     pieces = h.row_tasks(h.block(0, h.shape[0]))
     total += pieces.size_bytes + 8 * pieces.spare * n_beta
     total += opposite_spin_bytes(h) + h.tiles.size_bytes + h.beta.pairs.active.nbytes
-    if isinstance(h.beta.matrix, SparseMatrix) and not h.symmetric:
+    if isinstance(h.beta_matrix, SparseMatrix) and not h.symmetric:
         total += 2 * 8 * n_beta * ROWS_TRANSPOSED
     return total
 
@@ -169,13 +168,16 @@ def fit_sector(
     hamiltonian: SectorHamiltonian, table_bytes: int, whole_bytes: int, n_roots: int, criteria: Criteria,
     memory_bytes: float,
 ) -> MemoryFit:  # fmt: skip
-    """The fit of one representation's states in a memory; InputError where there is none.
+    """The fit of one representation's states in the memory of a rank; InputError where there is none.
 
+    `table_bytes` is the most that a rank holds besides vectors and exchanges. States are gathered.
     `whole_bytes` is what whole states take when the solve has ended, and its vectors are gone.
     """
+    elements, size = hamiltonian.partition.most, len(hamiltonian.partition.bounds) - 1
+    if size > 1:
+        table_bytes += 8 * (hamiltonian.shape[0] + 2 * elements * hamiltonian.symmetric)
     remedy = "give fewer strings, fewer threads, fewer roots or more memory"
     _check_least(memory_bytes, "solve", table_bytes + whole_bytes, remedy)
-    elements = hamiltonian.shape[0]
     fitted = fit_memory(elements, n_roots, criteria, memory_bytes - table_bytes)
     return MemoryFit(fitted, True, table_bytes + max(whole_bytes, vectors_bytes(elements, n_roots, fitted)))
 

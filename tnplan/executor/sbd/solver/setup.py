@@ -27,9 +27,10 @@ from tnplan.executor.sbd.sigma.batched import BatchedHamiltonian
 from tnplan.executor.sbd.sigma.batched_sector import BatchedSector
 from tnplan.executor.sbd.sigma.complex_hamiltonian import product_hamiltonian
 from tnplan.executor.sbd.sigma.distributed import HamiltonianRows
-from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian
-from tnplan.executor.sbd.sigma.sector_hamiltonian import SectorProduct
+from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian, ProductTables
+from tnplan.executor.sbd.sigma.sector_hamiltonian import BlockedOperator, SectorHamiltonian
 from tnplan.executor.sbd.solver.davidson import Criteria
+from tnplan.executor.sbd.solver.initial_guess import Hamiltonian
 from tnplan.executor.sbd.solver.kernel_samples import TILE_KERNELS
 from tnplan.executor.sbd.solver.memory_estimate import (
     MemoryFit,
@@ -41,7 +42,7 @@ from tnplan.executor.sbd.solver.memory_estimate import (
     tables_bytes,
     whole_states_bytes,
 )
-from tnplan.executor.sbd.solver.vector_backend import DistributedVectors, Hamiltonian, VectorBackend
+from tnplan.executor.sbd.solver.vector_backend import DistributedVectors, VectorBackend
 
 USABLE = 0.95
 """The share of a GPU's free memory that a solve takes, since cuBLAS and fragments take some."""
@@ -89,6 +90,8 @@ class SolveRequest:
     threads: int
     sector: Sector | None = None
     """The products of strings that states may have; None: all."""
+    has_penalty: bool = False
+    """Whether products are made with S^2 too."""
 
 
 def choose_device(name: str, world: Communicator, threads: int) -> ChosenDevice:
@@ -117,7 +120,7 @@ def set_up_solve(
     if gpu:
         compile_soon(TILE_KERNELS)
     sector = request.sector
-    if sector is not None and takes_blocks(integrals, world.size):
+    if sector is not None and takes_blocks(integrals):
         return _set_up_sector(integrals, space, sector, device, world, request)
     product = product_hamiltonian(
         integrals, *space, threads=request.threads, memory_bytes=request.memory_bytes / 2,
@@ -142,9 +145,9 @@ def set_up_solve(
     return _set_up(product, make, fit, device, world, peak_bytes, product.pairs_contributing)
 
 
-def takes_blocks(integrals: Integrals, n_ranks: int) -> bool:
+def takes_blocks(integrals: Integrals) -> bool:
     """Whether vectors over products of strings of one representation hold nothing else."""
-    return n_ranks == 1 and not (integrals.is_complex or integrals.has_ordered_pairs)
+    return not (integrals.is_complex or integrals.has_ordered_pairs)
 
 
 def _set_up_sector(
@@ -153,24 +156,31 @@ def _set_up_sector(
 ) -> SolveSetup[FermionHamiltonian]:  # fmt: skip
     """The same for products of strings of one representation, of which vectors hold nothing else."""
     gpu = device.free_bytes is not None
-    product = SectorProduct(
-        integrals, *strings, sector, threads=request.threads, memory_bytes=request.memory_bytes / 2,
-        rates=cost.GPU if gpu else cost.CPU,
+    h = SectorHamiltonian(
+        ProductTables(integrals, *strings, threads=request.threads), sector,
+        memory_bytes=request.memory_bytes / 2, rates=cost.GPU if gpu else cost.CPU,
+        rank_of=(world.rank, world.size),
     )  # fmt: skip
-    h, peak_bytes, backend = product.in_sector, _meter(gpu), None
+    peak_bytes, backend = _meter(gpu), None
+    make: Callable[[str], BlockedOperator] = h.as_type
     if gpu:
         from tnplan.executor.sbd.cuda.steps import CupyBatch, check_gpu
 
-        check_gpu(max(block.shape[1] for block in h.blocks.blocks))
-        table_bytes = batched_sector_bytes(h) + POOL_VECTORS * 8 * h.shape[0]
-        backend = DistributedVectors(h, device.ranks, lambda dtype: BatchedSector(h, CupyBatch(dtype)))
+        agree(world, lambda: check_gpu(max(block.shape[1] for block in h.blocks.blocks)))
+        table_bytes = batched_sector_bytes(h) + POOL_VECTORS * 8 * (h.rows[1] - h.rows[0])
+        table_bytes += h.partners_bytes * request.has_penalty
+        make = lambda dtype: BatchedSector(h, CupyBatch(dtype))  # noqa: E731
     else:
-        table_bytes = h.size_bytes
-    whole_bytes = 0 if gpu else whole_states_bytes(product.shape, request.n_roots)
-    fit = fit_sector(h, table_bytes, whole_bytes, request.n_roots, request.criteria, request.memory_bytes)
+        table_bytes = h.size_bytes + h.matching_bytes * request.has_penalty
+    if gpu or world.size > 1:
+        backend = DistributedVectors(h, device.ranks, make)
+    max_bytes = max(world.gather_objects(table_bytes))
+    whole_bytes = 0 if gpu else whole_states_bytes(h.whole_shape, request.n_roots)
+    wanted = request.n_roots, request.criteria, request.memory_bytes
+    fit = agree(world, lambda: fit_sector(h, max_bytes, whole_bytes, *wanted))
     return SolveSetup(
-        product, backend, fit.criteria, fit.predicted_bytes, "gpu" if gpu else "cpu", world.size,
-        fit.gathers, peak_bytes, h.pairs_contributing,
+        h, backend, fit.criteria, fit.predicted_bytes, "gpu" if gpu else "cpu", world.size,
+        fit.gathers, peak_bytes, sum(world.gather_objects(h.pairs_contributing)),
     )  # fmt: skip
 
 

@@ -13,14 +13,15 @@ from numpy.typing import NDArray
 
 from tnplan.executor.device.protocols.communicator import Communicator, agree, messages
 from tnplan.executor.sbd.lists.qubit_hamiltonian import QubitHamiltonian
-from tnplan.executor.sbd.properties.measure import FermionHamiltonian
 from tnplan.executor.sbd.properties.spin_square import PenalizedHamiltonian, SpinTarget
 from tnplan.executor.sbd.sigma.distributed import DistributedHamiltonian, HamiltonianRows
+from tnplan.executor.sbd.sigma.distributed_sector import DistributedSector
 from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian
 from tnplan.executor.sbd.sigma.sector_hamiltonian import BlockedOperator, SectorHamiltonian
 from tnplan.executor.sbd.solver.davidson import Operator
 from tnplan.executor.sbd.solver.initial_guess import (
     WIDTH,
+    Hamiltonian,
     LowDeterminants,
     LowStates,
     SparseState,
@@ -33,7 +34,6 @@ from tnplan.executor.sbd.solver.initial_guess import (
 Array = Any
 Host = NDArray[Any]
 Result = TypeVar("Result")
-Hamiltonian = FermionHamiltonian | SectorHamiltonian | QubitHamiltonian
 
 
 class VectorBackend(Protocol):
@@ -198,12 +198,13 @@ class DistributedVectors(_StartVectors):
         """H over the ranks; the one before is given up first, so that there are never two."""
         self._rows = self._operator = None
         self._rows = self._make(dtype)
-        # Blocks are those of one rank, which are an operator already.
-        self._operator = (
-            self._rows
-            if isinstance(self._rows, BlockedOperator)
-            else DistributedHamiltonian(self._rows, self._partition, self._ranks, self._gathers)
-        )
+        if not isinstance(self._rows, BlockedOperator):
+            self._operator = DistributedHamiltonian(self._rows, self._partition, self._ranks, self._gathers)
+        elif self._ranks.size > 1:
+            self._operator = DistributedSector(self._rows, self._partition, self._ranks)
+        else:
+            # All blocks are here: an operator already.
+            self._operator = self._rows
         return self._operator if self.target is None else PenalizedHamiltonian(self._operator, self.target)
 
     def energies(self, states: list[tuple[Array, int]]) -> Host:
