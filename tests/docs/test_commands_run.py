@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -52,6 +53,8 @@ REPLACED = {
 OF_A_GPU = re.compile(r"--device gpu|--engine cutensormp|tnplan calibrate --base h200")
 WRITTEN = re.compile(r"(?:(?:-o|--output|--html|--save|--plot)[ =]|> )(\S+)")
 """A file that a command says it writes."""
+LONGEST_S = 400
+"""Seconds of a command; measuring a GPU for all dtypes takes 200."""
 APART = ("search.md",)
 """Pages whose commands are run each alone: none reads what only another writes, and all together are slow."""
 FILE = re.compile(r"[A-Za-z][\w.-]*\.[a-z]\w+")
@@ -66,6 +69,15 @@ PROGRAMS = {
     "mpirun": shlex.quote(str(MPIRUN)),
 }  # fmt: skip
 """What the commands call: this checkout, this Python and the tests' mpirun."""
+
+
+SCRIPT = re.compile(r"^```bash\n(#!/bin/bash\n.*?)^```", re.MULTILINE | re.DOTALL)
+"""A script of a page, between fences."""
+CLUSTER = {
+    "module": "#!/bin/sh\n",
+    "srun": f'#!/bin/sh\n[ "$1" = --mpi=pmix ] && shift && exec {shlex.quote(str(MPIRUN))} -n 4 "$@"\n',
+}
+"""What stands for the commands of a cluster; a job has four ranks."""
 
 
 @dataclass(frozen=True)
@@ -119,18 +131,24 @@ def changed(command: str) -> str:
     return command
 
 
+def environment_of(folder: Path, others: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The variables of a shell that finds `PROGRAMS` and other scripts, which are written in a folder."""
+    programs = folder / "programs"
+    programs.mkdir()
+    scripts = {name: f'#!/bin/sh\nexec {words} "$@"\n' for name, words in PROGRAMS.items()}
+    for name, script in {**scripts, **(others or {})}.items():
+        (programs / name).write_text(script)
+        (programs / name).chmod(0o755)
+    searched = f"{programs}{os.pathsep}{os.environ['PATH']}"
+    return {**os.environ, "PATH": searched, "PYTHONPATH": str(ROOT), "MPLBACKEND": "Agg"}
+
+
 def run(block: Block, commands: list[str], folder: Path) -> None:
     """Run commands of a block in a folder; what they write must be there afterwards."""
     for pattern, library in LIBRARIES.items():
         if any(re.search(pattern, command) for command in commands):
             pytest.importorskip(library)
-    programs = folder / "programs"
-    programs.mkdir()
-    for name, words in PROGRAMS.items():
-        (programs / name).write_text(f'#!/bin/sh\nexec {words} "$@"\n')
-        (programs / name).chmod(0o755)
-    searched = f"{programs}{os.pathsep}{os.environ['PATH']}"
-    environment = {**os.environ, "PATH": searched, "PYTHONPATH": str(ROOT), "MPLBACKEND": "Agg"}
+    environment = environment_of(folder)
     here = folder / "here"
     here.mkdir()
     for command in map(changed, commands):
@@ -141,7 +159,7 @@ def run(block: Block, commands: list[str], folder: Path) -> None:
         before = {name: (here / name).stat().st_mtime_ns for name in written if (here / name).exists()}
         done = subprocess.run(
             ["bash", "-c", command], cwd=here, env=environment, capture_output=True, text=True,
-            timeout=120, check=False,
+            timeout=LONGEST_S, check=False,
         )  # fmt: skip
         assert done.returncode == 0, f"{command}\n{done.stdout[-800:]}\n{done.stderr[-2000:]}"
         for name in written:
@@ -179,6 +197,34 @@ def test_commands_of_a_block_run(block: Block, commands: list[str], tmp_path: Pa
 @pytest.mark.parametrize(("block", "commands"), cases(for_a_gpu=True))
 def test_commands_of_a_block_run_on_gpus(block: Block, commands: list[str], tmp_path: Path) -> None:
     run(block, commands, tmp_path)
+
+
+SCRIPTS = [
+    pytest.param(text, id=f"{page.name}-{number}")
+    for page in PAGES for number, text in enumerate(SCRIPT.findall(page.read_text(encoding="utf-8")))
+]  # fmt: skip
+
+
+@needs_mpi
+@pytest.mark.slow
+@pytest.mark.parametrize("text", SCRIPTS)
+def test_scripts_of_jobs_write_their_result(text: str, tmp_path: Path) -> None:
+    """A job's script does its work on a CPU, with what stands for Slurm; its options are Slurm's words."""
+    activate = tmp_path / "tnplan-venv" / "bin" / "activate"
+    activate.parent.mkdir(parents=True)
+    activate.touch()
+    make("slurm.md", tmp_path / "schedule.json")
+    directives = re.findall(r"^#SBATCH (.*)$", text, re.MULTILINE)
+    assert len(directives) == text.count("SBATCH")
+    assert all(re.fullmatch(r"--[a-z-]+=[\w:]+", directive) for directive in directives)
+    folders = {"HOME": str(tmp_path), "SCRATCH": str(tmp_path)}
+    done = subprocess.run(
+        ["bash", "-euc", text.replace("--device gpu", "--device cpu")], cwd=tmp_path,
+        env={**environment_of(tmp_path, CLUSTER), **folders}, capture_output=True, text=True,
+        timeout=LONGEST_S, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, f"{done.stdout[-800:]}\n{done.stderr[-2000:]}"
+    assert (tmp_path / "result.npy").exists()
 
 
 def test_every_line_of_commands_is_run_or_listed() -> None:
