@@ -90,7 +90,8 @@ def test_ranks_share_the_work_and_the_memory() -> None:
     whole = dry_run(network.shapes, network.steps, 32, network.dtype)
     for count in (2, 4):
         owners = owners_of(network.shapes, network.order, count)
-        assert {*owners} == {*range(count)} and owners[-1] == 0
+        assert {*owners} == {*range(count)}
+        assert owners[-1] == 0
         works = dry_run_over_ranks(network.shapes, network.steps, 32, network.dtype, owners)
         assert max(work.peak_bytes for work in works) < whole.peak_bytes
         products = [sum(work.operations.values()) for work in works]

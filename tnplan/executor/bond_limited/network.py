@@ -369,9 +369,7 @@ class BondLimitedNetwork:
         pair = factors[1].T @ (v * inverse), factors[0].T @ (u.conj() * inverse)
         return pair[0].astype(self._dtype, copy=False), pair[1].astype(self._dtype, copy=False)
 
-    def _both_weighted(
-        self, left: int, right: int, factor: Callable[[Array], Array]
-    ) -> tuple[Array, Array]:
+    def _both_weighted(self, left: int, right: int, factor: Callable[[Array], Array]) -> tuple[Array, Array]:
         """The reduced factors of both ends of a bond."""
         return (
             self._weighted(left, self._weights(left, right), factor),

@@ -1,6 +1,6 @@
-"""Contraction with a bond limit over ranks: each has some of the tensors, and all take the same steps in turn.
+"""Contraction with a bond limit over ranks: each has some of the tensors, and all take the same steps.
 
-A pair is contracted on the rank that gets the result; a tensor that lies on another one is sent. Of a bond
+A pair is contracted on the rank that gets the result. A tensor that lies on another one is sent. Of a bond
 between two ranks the reduced factors and the projectors are sent, and no tensor. The rank of a bond's first
 tensor leads its cut. The ranks that have the other tensor or weights answer it until it says that it is done.
 
@@ -11,6 +11,7 @@ So no two ranks wait for each other.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -200,16 +201,12 @@ class RankNetwork(BondLimitedNetwork):
             if self._owners[other] != self._rank:
                 self._told[other, number] = self._mail.receive(leader)[1]
         factor = None
-        try:
+        with suppress(np.linalg.LinAlgError):  # not positive by rounding
             factor = self._weighted(number, weights, self._factor(is_gram))
-        except np.linalg.LinAlgError:  # not positive by rounding
-            pass
         self._told.clear()
         self._mail.send(leader, [], factor)
 
-    def _both_weighted(
-        self, left: int, right: int, factor: Callable[[Array], Array]
-    ) -> tuple[Array, Array]:
+    def _both_weighted(self, left: int, right: int, factor: Callable[[Array], Array]) -> tuple[Array, Array]:
         if right in self.tensors:
             return super()._both_weighted(left, right, factor)
         partner, weights = self._owners[right], self._weights(right, left)
@@ -222,11 +219,9 @@ class RankNetwork(BondLimitedNetwork):
             if self._owners[other] != partner:
                 self._mail.send(partner, [], self._towards(other, right, factor))
         own = None
-        try:
+        with suppress(np.linalg.LinAlgError):  # the partner is heard first
             self._told = fetched
             own = self._weighted(left, own_weights, factor)
-        except np.linalg.LinAlgError:  # the partner is heard first
-            pass
         self._told = {}
         _, theirs = self._mail.receive(partner)
         if own is None or theirs is None:
