@@ -41,7 +41,7 @@ class ArrayMail:
 
     def send(self, peer: int, numbers: Sequence[int], array: Array | None = None) -> None:
         """Send numbers, and perhaps an array; its axes lie at the receiver as they do here."""
-        shape, order, kind = (), [], -1
+        shape, order, kind = list[int](), list[int](), -1
         if array is not None:
             # Invariant: products round by how their operands lie. So the axes are sent as they lie, and
             # results are the same bits.

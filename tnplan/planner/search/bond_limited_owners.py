@@ -22,7 +22,7 @@ def owners_of(network: Sequence[Mapping[int, int]], order: BondLimitedOrder, cou
     --------
     >>> order = BondLimitedOrder([(0, 1), (2, 3), (4, 5)], 3 * [[]], 0.0, 0, 0, [1e9, 1e9, 1.0])
     >>> owners_of(4 * [{}], order, 2)
-    [0, 0, 1, 1, 0, 1, 0]
+    [1, 1, 0, 0, 1, 0, 0]
     """
     n = len(network)
     pairs, works = order.pairs, [STEP_MADDS + work for work in order.step_madds]
