@@ -4,9 +4,11 @@
     python benchmarks/questions/algebra_networks.py --hardware profile.toml
 
 The profile is one that `tnplan calibrate` has written on this machine, or a built-in one of its GPU. Values
-are on the GPU. `kernels` is the time of the GPU from the first kernel to the last, `call` that of the host,
-in which values are checked; both are the least of some calls. Goal: predicted within 15 % of `kernels` where
-that is a millisecond or more. The exit status is 1 where a row misses it.
+are on the GPU. `kernels` is the time of the GPU from when it has its inputs to the end, `call` that of the
+host, in which values are checked; both are the least of some calls. `single` is what single launches are
+predicted to take, `recorded` a run that is recorded, as those here are. Goal: `recorded` within 15 % of
+`kernels` where that is half a millisecond or more. The exit status is 1 where a row misses it. A profile
+without the table `recorded` predicts both alike.
 """
 
 from __future__ import annotations
@@ -24,14 +26,15 @@ from algebra_rates import CASES, algebra_of, values
 import tnplan
 from tnplan.executor.contraction.run.compiled_program import CompiledProgram
 from tnplan.planner.networks.network import Network
+from tnplan.planner.schedule.recorded_run import recorded_s
 from tnplan.planner.workloads.mixed import regular_network
 
-ROUNDS, GOAL, LEAST_S = 5, 0.15, 1e-3
+ROUNDS, GOAL, LEAST_S = 5, 0.15, 5e-4
 
 
 def lattice(rows: int, columns: int, bond: int) -> Network:
     """A square lattice."""
-    sizes, terms = {}, {(y, x): [] for y in range(rows) for x in range(columns)}
+    sizes, terms = {}, {(y, x): list[str]() for y in range(rows) for x in range(columns)}
     for y, x in list(terms):
         for other in ((y, x + 1), (y + 1, x)):
             if other in terms:
@@ -53,19 +56,27 @@ def networks(seed: int) -> dict[str, Network]:
 
 @contextmanager
 def timed_runs() -> Iterator[list[float]]:
-    """The seconds of the GPU in the runs inside, each after it has ended."""
+    """The seconds of the GPU in the runs inside, from their inputs on, each after it has ended."""
     run, seconds = CompiledProgram.run, list[float]()
 
     def timed(program: CompiledProgram, *changed: Any) -> None:
-        device: Any = program.device
-        marks = device.marks(2)
-        device.mark(marks[0])
-        run(program, *changed)
+        device, inputs = program.device, program.inputs
+        marks, send = device.marks(2), inputs.send
+
+        def send_first() -> None:
+            send()
+            device.mark(marks[0])
+
+        inputs.send = send_first  # type: ignore[method-assign]
+        try:
+            run(program, *changed)
+        finally:
+            inputs.send = send  # type: ignore[method-assign]
         device.mark(marks[1])
         device.synchronize()
         seconds.append(device.elapsed_s(*marks))
 
-    CompiledProgram.run = timed  # type: ignore[method-assign]
+    CompiledProgram.run = timed  # type: ignore[assignment, method-assign]
     try:
         yield seconds
     finally:
@@ -97,14 +108,16 @@ def main() -> int:
                         contraction(*arrays)
                         of_calls.append(time.perf_counter() - began)
                 kernels_s, call_s = min(of_kernels), min(of_calls)
-                ratio, is_long = schedule.projected_s(1) / kernels_s, kernels_s >= LEAST_S
+                ratio, is_long = recorded_s(schedule) / kernels_s, kernels_s >= LEAST_S
                 is_missed = is_long and abs(ratio - 1) > GOAL
                 missed += is_missed
                 ratios += [ratio] * is_long
-                end = f"predicted over kernels {ratio:.2f}{' missed' * is_missed}"
+                single = f"single over kernels {schedule.projected_s(1) / kernels_s:.2f}"
+                end = f"{single}, recorded over kernels {ratio:.2f}{' missed' * is_missed}"
                 figures = f"kernels {kernels_s * 1e3:.2f} ms, call {call_s * 1e3:.2f} ms"
                 print(f"{title}: {name} {dtype}, {schedule.n_slices} slices, {figures}, {end}", flush=True)
-    print(f"{len(ratios)} of a millisecond or more: median {median(ratios):.2f}, {missed} beyond {GOAL:.0%}")
+    summary = f"median {median(ratios):.2f}, {missed} beyond {GOAL:.0%}"
+    print(f"{len(ratios)} of {LEAST_S * 1e3:g} ms or more: {summary}")
     return missed > 0
 
 

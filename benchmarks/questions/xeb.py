@@ -63,8 +63,9 @@ def cases(options: argparse.Namespace, seed: int) -> Any:
         assert plan is not None
         # Small circuits have one slice. More are made, and the share that the target needs is taken of them.
         share = min(1.0, target / samples_by_xeb.raised_by(2**plan.n_open))
-        plan.state.slice_more(max(options.slices, ceil(2 / share)))
-        plan = replace(plan, n_slices=ceil(share * plan.state.plan.n_slices))
+        plan.state.slice_more(max(options.slices, ceil(samples_by_xeb.FAR_SLICES / share)))
+        n_slices = samples_by_xeb.slices_for(share, plan.state.plan.n_slices)
+        plan = replace(plan, n_slices=n_slices)
         try:
             found = samples_by_xeb.draw_along(plan, circuit, target)
         except tnplan.InputError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import subprocess
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from itertools import product
@@ -20,12 +21,13 @@ from tests.support.kernels.gpus import count_gpus
 from tests.support.mpirun import SCRIPTS, mpirun, needs_mpi
 from tests.support.networks import agrees, random_arrays, random_path
 from tests.support.robustness.refusals import Refusal, Row, table
-from tnplan.calls.calibrate import calibrate
+from tnplan.calls.calibrate import ALGEBRA_BYTES, calibrate
 from tnplan.calls.execute import execute
 from tnplan.cli.main import run
 from tnplan.common.errors import InputError
 from tnplan.executor.device.comm.threads import ThreadCommunicator, run_ranks
-from tnplan.executor.device.cpu.device import NumpyDevice
+from tnplan.executor.device.cpu.device import HostMark, NumpyDevice
+from tnplan.executor.device.protocols.device import Call, ContractShape
 from tnplan.jobs.calibration import (
     CHAINS,
     FREE,
@@ -39,7 +41,14 @@ from tnplan.jobs.calibration import (
     redistribution_time,
     seconds,
 )
-from tnplan.planner.hardware.profile import GemmCurve, Profile, load_profile, profile_text
+from tnplan.planner.hardware.profile import (
+    GemmCurve,
+    Profile,
+    RecordedRates,
+    SmallProductTimes,
+    load_profile,
+    profile_text,
+)
 from tnplan.planner.passes.pipeline import plan
 
 OPTIONS = ("--base", "cpu", "--device", "cpu", "--size", "4MiB")
@@ -102,6 +111,72 @@ def test_without_an_output_the_profile_is_printed(tmp_path: Path, capsys: pytest
     assert estimated.gemm_curves["float64"]["fp64"].flop_per_s == tuple(0.01 * x for x in plain.flop_per_s)
     assert estimated.rate("float64", "fp64") == 0.01 * profile.rate("float64", "fp64")
     assert profile.flop_per_s["complex64"] == base.flop_per_s["complex64"]
+
+
+class ClockedDevice(NumpyDevice):
+    """A GPU on which time is counted: 30 us for a recorded run, and in it 2 us a copy, and for products 1 us,
+    and 10 ns a term."""
+
+    name = "gpu"
+    seconds_s = 0.0
+
+    def taking(self, time_s: float, call: Call) -> Call:
+        def run() -> None:
+            self.seconds_s += time_s
+            call()
+
+        return run
+
+    def bind_copy(self, *given: Any, **named: Any) -> Call:
+        return self.taking(2e-6, super().bind_copy(*given, **named))
+
+    def bind_contract(self, shape: ContractShape, *given: Any) -> Call:
+        return self.taking(1e-6 + 1e-8 * shape.k, super().bind_contract(shape, *given))
+
+    def recorded(self, calls: Sequence[Call], waits: Any = None) -> Call:
+        return self.taking(3e-5, super().recorded(calls, waits))
+
+    def mark(self, point: HostMark) -> None:
+        point.time_s = self.seconds_s
+
+
+def check_recorded(rates: RecordedRates, names: set[str], extents: tuple[int, ...]) -> None:
+    """The figures of that clock."""
+    assert rates.launch_s == pytest.approx(3e-5)
+    assert rates.copy_s == pytest.approx(2e-6)
+    assert rates.products.keys() == names
+    for by_dtype in rates.products.values():
+        times = by_dtype["float64"]
+        assert times.k == extents
+        assert times.time_s == tuple(pytest.approx([1e-6 + 1e-8 * k for k in extents]) for _ in times.sides)
+
+
+def test_recorded_runs_are_measured_apart_from_their_start() -> None:
+    bench = LocalBench(ClockedDevice(), 1 << 20, 0, 0)
+    rates = bench.recorded_rates()
+    times = bench.small_product_times("float64", "fp64", rates.launch_s)
+    products = {"numbers": {"float64": times}}
+    check_recorded(replace(rates, products=products), {"numbers"}, (2, 8, 32, 128, 512))
+
+
+def test_a_gpu_has_recorded_runs_in_its_profile(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """On a GPU that is a CPU: of numbers and of the algebras in a dtype; those of other dtypes stay."""
+    module = "tnplan.calls.calibrate"
+    other = SmallProductTimes((8,), (2,), ((1e-6,),))
+    known = RecordedRates(1.0, 1.0, {"numbers": {"complex64": other}})
+    monkeypatch.setattr(f"{module}._device_over", lambda algebra, device: ClockedDevice())
+    monkeypatch.setattr(f"{module}.SMALL_BYTES", 1 << 20)
+    monkeypatch.setitem(ALGEBRA_BYTES, "gpu", 1 << 20)
+    monkeypatch.setattr("tnplan.jobs.calibration.sustained_seconds", lambda *_: 1.0)
+    (tmp_path / "base.toml").write_text(profile_text(replace(load_profile("cpu"), recorded=known)))
+    options: dict[str, Any] = {"device": "cpu", "size": 1 << 20, "dtypes": ("float64",)}
+    assert calibrate(tmp_path / "base.toml", **options).recorded == known
+    monkeypatch.setattr("tnplan.executor.device.cpu.device.NumpyDevice", ClockedDevice)
+    rates = calibrate(tmp_path / "base.toml", **options).recorded
+    assert rates is not None
+    numbers = rates.products["numbers"]
+    assert numbers.pop("complex64") == other
+    check_recorded(rates, {"numbers", "max-plus", "min-plus", "residues"}, (2, 8, 32, 128, 512))
 
 
 def test_a_size_need_not_be_aligned() -> None:

@@ -23,6 +23,7 @@ from tests.support.engines.pauli import chain_edges, kicked_ising
 from tests.support.engines.sbd import random_integrals, some_strings, string_set
 from tests.support.engines.sbd_lists import as_list, random_list
 from tests.support.engines.sbd_qubits import as_text, bits_of, random_terms, walk
+from tests.support.engines.symmetric_molecules import symmetric_molecule
 from tests.support.kernels.contract import shape_of
 from tests.support.kernels.gpus import count_gpus
 from tests.support.networks import window
@@ -156,9 +157,13 @@ def pauli_words(dtype: str) -> None:
 
 
 def products_of_bases(dtype: str) -> None:
+    from tnplan.executor.sbd.basis.irreps import string_irreps
+    from tnplan.executor.sbd.basis.sector import Sector
     from tnplan.executor.sbd.cuda.steps import CupyBatch
     from tnplan.executor.sbd.sigma.batched import BatchedHamiltonian
+    from tnplan.executor.sbd.sigma.batched_sector import BatchedSector
     from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian
+    from tnplan.executor.sbd.sigma.sector_hamiltonian import SectorProduct
 
     integrals = random_integrals(7, 3, 3, seed=4)
     sets = [string_set(some_strings(7, 3, count, 9), integrals) for count in (29, 31)]
@@ -170,6 +175,15 @@ def products_of_bases(dtype: str) -> None:
         tasks = block.tasks[0], *(steps.put(np.array(one)) for one in ([0], [0, 1]))
         rows.add_rows(replace(block, tasks=tasks), x, x, y, False)
         rows.add_exchange(block, 0.5, x, y)
+    molecule = symmetric_molecule("C2v", 7, (3, 3), 4)
+    strings = string_set(some_strings(7, 3, 29, 9), molecule)
+    irreps = string_irreps(strings, molecule.labels.irreps)
+    sector = SectorProduct(molecule, strings, None, Sector(irreps, irreps, 0), threads=1).in_sector
+    operator = BatchedSector(sector, CupyBatch(dtype))
+    x = operator.put(np.zeros(sector.shape, dtype))
+    for parity in (0, 1, -1):
+        operator.apply(operator.project(x, parity), parity)
+    operator.apply_spin_square(x)
 
 
 def lists_of_bases(dtype: str) -> None:

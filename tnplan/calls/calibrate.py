@@ -7,8 +7,9 @@ those of one host, which is the first tier, and those of several hosts, which is
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from socket import gethostname
 from time import perf_counter, sleep
@@ -36,9 +37,11 @@ from tnplan.jobs.job import Job, Needs, Rank, run_job
 from tnplan.jobs.job_options import JobOptions, RankKeywords, takes_job
 from tnplan.planner.hardware.profile import (
     DEFAULT_PRECISION,
+    NUMBERS,
     AlgebraRates,
     GemmCurve,
     Profile,
+    RecordedRates,
     Tier,
     load_profile,
     profile_text,
@@ -48,6 +51,8 @@ GPU_BYTES = 1 << 31
 CPU_BYTES = 1 << 26
 WORKSPACE_SHARE = 8
 """A product's tile is this part of a buffer, but at most what the base profile says."""
+SMALL_BYTES = 1 << 24
+"""The bytes of a tensor of small products over algebras."""
 ALGEBRA_BYTES, ALGEBRA_K = {"cpu": 1 << 23, "gpu": 1 << 28}, 512
 """The bytes of a tensor, and the largest extent, that products over algebras are measured at."""
 SWAP_STEP = 4
@@ -209,18 +214,46 @@ class _Calibration:
             "memory_bytes_per_s": memory, "permute_bytes_per_s": permute, "launch_s": launch_s,
             "gemm_curves": {**self.base.gemm_curves, **direct},
             "scattered_curves": {**self.base.scattered_curves, **scattered},
-            "flop_per_s": flop_per_s, "algebras": self._algebras(), "watts": self._watts(),
-            **self._fused(permute),
+            "flop_per_s": flop_per_s, "algebras": self._algebras(), "recorded": self._recorded(),
+            "watts": self._watts(), **self._fused(permute),
         }  # fmt: skip
+
+    def _recorded(self) -> RecordedRates | None:
+        """What calls take in a recorded run of a GPU; the base's on a CPU, which records none."""
+        if self.device.name != "gpu":
+            return self.base.recorded
+        rates = self.bench.recorded_rates()
+        self.say(f"recorded: start {rates.launch_s * 1e6:.2f} us, copy {rates.copy_s * 1e6:.2f} us")
+        products = {} if self.base.recorded is None else {**self.base.recorded.products}
+        of_numbers = [(NUMBERS, dtype, self.bench) for dtype in self.dtypes if self._has_own_precision(dtype)]
+        of_algebras = (
+            (algebra.name, algebra.dtype, LocalBench(_device_over(algebra, self.device), SMALL_BYTES, 0, 0))
+            for algebra in self._measured_algebras()
+        )
+        for name, dtype, bench in chain(of_numbers, of_algebras):
+            times = bench.small_product_times(dtype, DEFAULT_PRECISION[dtype], rates.launch_s)
+            products[name] = {**products.get(name, {}), dtype: times}
+            for side, curve in zip(times.sides, times.time_s, strict=True):
+                listed = ", ".join(f"{time_s * 1e6:.3g}" for time_s in curve)
+                extents = f"m = n = {side}, k = {times.k[0]}..{times.k[-1]}"
+                self.say(f"recorded {name} in {dtype}, us at {extents}: {listed}")
+        return replace(rates, products=products)
+
+    def _measured_algebras(self) -> Iterator[Algebra]:
+        """The algebras of the dtypes that are measured."""
+        tropical = (Tropical(is_least, "float32") for is_least in (False, True))
+        for algebra in filter(None, (*map(algebra_of, (*NAMED, *MODULAR)), *tropical)):
+            if algebra.dtype in self.dtypes and self._has_own_precision(algebra.dtype):
+                yield algebra
+
+    def _has_own_precision(self, dtype: str) -> bool:
+        return DEFAULT_PRECISION[dtype] in self.base.flop_per_s.get(dtype, {})
 
     def _algebras(self) -> dict[str, dict[str, AlgebraRates]]:
         """Rates of products over algebras."""
         curves = {name: dict(by_dtype) for name, by_dtype in self.base.algebras.items()}
-        tropical = (Tropical(is_least, "float32") for is_least in (False, True))
-        for algebra in filter(None, (*map(algebra_of, (*NAMED, *MODULAR)), *tropical)):
+        for algebra in self._measured_algebras():
             name, dtype, precision = algebra.name, algebra.dtype, DEFAULT_PRECISION[algebra.dtype]
-            if dtype not in self.dtypes or precision not in self.base.flop_per_s.get(dtype, {}):
-                continue
             size_bytes = min(self.size_bytes, ALGEBRA_BYTES[self.device.name])
             workspace = min(self.base.tile_bytes, size_bytes // WORKSPACE_SHARE)
             bench = LocalBench(_device_over(algebra, self.device), size_bytes, workspace, workspace)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import inf
+from math import inf, prod
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Unpack
@@ -51,6 +51,7 @@ from tnplan.jobs.diagonalization_result import (
     solve_report,
     solver_device,
     step_text,
+    vector_elements,
     write_carry_over,
     write_natural,
     write_result,
@@ -426,7 +427,11 @@ def _check_outputs(problem: _Problem, target: Path | None) -> None:
 
 
 def _described(setup: SolveSetup[FermionHamiltonian], space: Space) -> str:
-    size = " x ".join(map(str, setup.hamiltonian.shape))
+    size, elements = " x ".join(map(str, setup.hamiltonian.shape)), vector_elements(setup.hamiltonian)
+    if elements < prod(setup.hamiltonian.shape):
+        size = f"{elements} determinants of symmetry {space.irrep} among {size}"
+    else:
+        size += " determinants"
     left_out = f"; samples of other electrons left out: {space.left_out:g}" if space.left_out else ""
     pairs = f"{setup.pairs_contributing:.4g} contributing pairs, {size_text(setup.predicted_bytes)} per rank"
-    return f"{size} determinants, {pairs}{left_out}"
+    return f"{size}, {pairs}{left_out}"

@@ -22,6 +22,7 @@ from tnplan.executor.device.protocols.device import Call, ContractShape, Device,
 from tnplan.planner.hardware.cost import FLOPS_PER_PRODUCT
 from tnplan.planner.hardware.fusion_tile import FusedTile, fused_tile
 from tnplan.planner.hardware.process_grid import Digit, prime_factors
+from tnplan.planner.hardware.profile import RecordedRates, SmallProductTimes
 
 # Seconds of bound calls on a device, and random values that fill it. Knows the device's interface alone.
 
@@ -43,6 +44,21 @@ def seconds(device: Device, call: Call, repeats: int) -> float:
         device.mark(second)
     device.synchronize()
     return median(device.elapsed_s(*pair) for pair in zip(marks[::2], marks[1::2], strict=True))
+
+
+def recorded_seconds(device: Device, call: Call, count: int) -> float:
+    """The median seconds of a recorded run of so many equal calls, one after the other, on an idle device."""
+    call()
+    replay = device.recorded([call] * count)
+    marks, times = device.marks(2), []
+    for _ in range(WARM_UPS + REPEATS):
+        device.synchronize()
+        device.mark(marks[0])
+        replay()
+        device.mark(marks[1])
+        device.synchronize()
+        times.append(device.elapsed_s(*marks))
+    return median(times[WARM_UPS:])
 
 
 def sustained_seconds(device: Device, call: Call, least_s: float) -> float:
@@ -77,6 +93,10 @@ SUSTAINED_K = 64
 """From this k on products are measured once they have gone on for so long: they may draw all the power that a
 device is allowed, and lower its clocks."""
 LAUNCHES = 300
+FEW_CALLS, MANY_CALLS = 8, 200
+"""Calls of recorded runs from whose times the time of each is told from that of their start."""
+SMALL_SIDES, SMALL_K = (8, 64), (2, 8, 32, 128, 512, 2048, 8192)
+"""Extents of small products, which leave most of a GPU idle: their time is that of one block."""
 LARGEST_FLOPS = 4e12
 """Real operations of one measured product at most."""
 PRODUCT_K = (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
@@ -173,6 +193,36 @@ class LocalBench:
             call()
         self.device.synchronize()
         return (perf_counter() - start) / LAUNCHES
+
+    def recorded_rates(self) -> RecordedRates:
+        """What a recorded run takes to start, and each small permutation in it."""
+        side = SMALL_SIDES[0]
+        target, source = (self._view(place, side * side, "complex64") for place in (1, 0))
+        copy = self.device.bind_copy(target, source, make_copy([(side, 1, side), (side, side, 1)]))
+        few_s, many_s = (recorded_seconds(self.device, copy, count) for count in (FEW_CALLS, MANY_CALLS))
+        copy_s = max(many_s - few_s, 0.0) / (MANY_CALLS - FEW_CALLS)
+        return RecordedRates(max(few_s - FEW_CALLS * copy_s, 0.0), copy_s)
+
+    def small_product_times(self, dtype: str, precision: str, start_s: float) -> SmallProductTimes:
+        """Seconds of each of many small products in a recorded run, which takes `start_s` besides."""
+        most = self.size_bytes // (2 * ITEM_BYTES[dtype] * SMALL_SIDES[-1])
+        extents = tuple(k for k in SMALL_K if k <= most)
+        return SmallProductTimes(
+            SMALL_SIDES, extents,
+            tuple(
+                tuple(self._small_product_s(dtype, precision, side, k, start_s) for k in extents)
+                for side in SMALL_SIDES
+            ),
+        )  # fmt: skip
+
+    def _small_product_s(self, dtype: str, precision: str, side: int, k: int, start_s: float) -> float:
+        a, c = self._view(0, side * k, dtype), self._view(1, side * side, dtype)
+        b = self.device.view(self.size_bytes // 2, side * k, dtype)
+        shape = ContractShape((), ((side, side),), ((side, 1),), k)
+        call = self.device.bind_contract(shape, a, b, c, None, precision)
+        run_s = recorded_seconds(self.device, call, MANY_CALLS)
+        # A run takes more than half of its time for its calls, however its start varies.
+        return max(run_s - start_s, run_s / 2) / MANY_CALLS
 
     def product_extents(self, dtype: str) -> tuple[int, ...]:
         """The k that products are measured at: those whose operands are long beside them."""

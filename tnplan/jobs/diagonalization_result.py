@@ -43,14 +43,15 @@ from tnplan.executor.sbd.properties.measure import (
 from tnplan.executor.sbd.properties.reduced_density import Densities
 from tnplan.executor.sbd.properties.spin_square import spin_square
 from tnplan.executor.sbd.selected_ci.growth import Growth
+from tnplan.executor.sbd.sigma.sector_hamiltonian import SectorProduct
 from tnplan.executor.sbd.solver.davidson import Criteria, DavidsonStep, Solution
 from tnplan.executor.sbd.solver.memory_estimate import numbers_of, penalty_bytes
 from tnplan.executor.sbd.solver.setup import (
     ChosenDevice,
     SolveRequest,
     SolveSetup,
-    keep_symmetry,
     set_up_solve,
+    takes_blocks,
 )
 from tnplan.executor.sbd.solver.solve import SpinPenalty
 from tnplan.jobs.job import Rank
@@ -239,7 +240,8 @@ def solve_report(
             "alpha": [pair[0].tolist() for pair in counts], "beta": [pair[1].tolist() for pair in counts],
         },
         "space": {
-            "shape": list(hamiltonian.shape), "orbitals": integrals.n_orbitals,
+            "shape": list(hamiltonian.shape), "elements": vector_elements(hamiltonian),
+            "orbitals": integrals.n_orbitals,
             "electrons": [integrals.n_alpha, integrals.n_beta],
             "orbitals_shared": integrals.has_common_orbitals, "kind": integrals.kind,
             "pairs_contributing": setup.pairs_contributing, "left_out": space.left_out,
@@ -251,6 +253,12 @@ def solve_report(
         "device": setup.device, "gathers": setup.gathers,
         "environment": environment(),
     }  # fmt: skip
+
+
+def vector_elements(hamiltonian: FermionHamiltonian) -> int:
+    """How many numbers a vector of the solve holds: with a symmetry, one for each of its determinants."""
+    over = hamiltonian.in_sector if isinstance(hamiltonian, SectorProduct) else hamiltonian
+    return prod(over.shape)
 
 
 def work_of(solution: Solution) -> dict[str, Any]:
@@ -278,12 +286,12 @@ def set_up(
     """The tables of a solve, which the ranks of a group share; collective over the group."""
     # A rank holds its share of each vector; the penalty's vectors are taken off before the solver plans its
     # own.
-    share = -(-prod(space.shape) // group.size) * numbers_of(problem.integrals)
+    size = space.size if takes_blocks(problem.integrals, group.size) else prod(space.shape)
+    share = -(-size // group.size) * numbers_of(problem.integrals)
     reserved_bytes = 0 if problem.penalty is None else penalty_bytes(share)
     memory_bytes = max(rank.memory_bytes - reserved_bytes, 1)
-    request = SolveRequest(roots, problem.criteria, memory_bytes, rank.threads)
+    request = SolveRequest(roots, problem.criteria, memory_bytes, rank.threads, space.sector)
     setup = set_up_solve(problem.integrals, space.basis, chosen, group, request)
-    keep_symmetry(setup, space)
     return replace(setup, predicted_bytes=setup.predicted_bytes + reserved_bytes)
 
 

@@ -289,8 +289,8 @@ def test_opposite_excitations_of_the_kernel(size: int) -> None:
         def add_exchange(self, block: Any, active: Any, partners: Any, factor: float, x: Any, y: Any) -> None:
             n_rows, n_beta = y.shape
             kernels(
-                "exchange", n_rows * -(-n_beta // THREADS), *map(np.int64, y.shape), *block.singles,
-                block.up, active, partners, np.float64(factor), x, y,
+                "exchange", n_rows * -(-n_beta // THREADS), *map(np.int64, (*y.shape, x.shape[1])),
+                *block.singles, block.up, active, partners, np.float64(factor), x, y,
             )  # fmt: skip
 
     integrals = random_integrals(7, 3, 2, 4)

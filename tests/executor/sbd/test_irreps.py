@@ -20,6 +20,7 @@ from tnplan.executor.sbd.basis.fcidump import write_fcidump
 from tnplan.executor.sbd.basis.integral_arrays import from_arrays
 from tnplan.executor.sbd.basis.integrals import Integrals, OrbitalLabels, dense_two
 from tnplan.executor.sbd.basis.irreps import string_irreps
+from tnplan.executor.sbd.basis.sector import Sector
 from tnplan.executor.sbd.sigma.batched import BatchedHamiltonian
 from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian
 from tnplan.executor.sbd.solver.davidson import Criteria
@@ -91,7 +92,7 @@ def test_on_ranks(batched: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     def work(ranks: Any) -> Any:
         h = ProductHamiltonian(integrals, strings, rank_of=(ranks.rank, ranks.size), threads=1)
         labels = string_irreps(strings, LABELS)
-        h.restrict(labels, labels, 1)
+        h.restrict(Sector(labels, labels, 1))
         make: Any = (lambda dtype: BatchedHamiltonian(h, NumpyBatch(dtype))) if batched else h.as_type
         return solve(h, integrals, 2, criteria=TIGHT["criteria"], backend=DistributedVectors(h, ranks, make))
 
@@ -110,7 +111,7 @@ REFUSED: list[Row] = [
     ((RIGHT, {"symmetry": -1}), "--symmetry", "is -1", "give an integer from 0"),
     ((RIGHT, {"symmetry": 2, "roots": 99}), "roots", "are 99, but the space has only 24", "ask for 1 to 24"),
     ((RIGHT, {"symmetry": 2, "roots": 9, "penalty": SpinPenalty(2.0)}), "roots",
-     "are 9, but only 3 states have this spin and this", "ask for at most 3"),
+     "are 9, but the space has only 3 states that the spin penalty keeps", "ask for 1 to 3"),
 ]
 # fmt: on
 

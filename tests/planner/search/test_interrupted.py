@@ -71,6 +71,18 @@ def test_the_best_path_as_planned_is_raised(seed: int, number: int, monkeypatch:
     assert log10_mnk_planned(stopped.value.path) == min(counts)  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize("seed", slow_after(1, [2, 3, 7]))
+def test_a_search_ends_with_the_best_of_its_last_trees_as_planned(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tree that is best by its score is told last; another one has fewer operations as planned."""
+    monkeypatch.setattr("tnplan.planner.search.driver.MOVES_PER_TENSOR", 20_000)
+    told: list[ContractionPath] = []
+    listen = stopping_at(0, signal.SIGINT, told)
+    best = search(NETWORK, rounds=12, seed=seed, progress=listen, **OPTIONS)
+    assert log10_mnk_planned(best) < log10_mnk_planned(told[-1]) - 0.01
+
+
 @pytest.mark.slow
 def test_what_is_there_is_gone_on_from_and_never_replaced_by_a_worse_path(tmp_path: Path) -> None:
     file = tmp_path / "p.json"

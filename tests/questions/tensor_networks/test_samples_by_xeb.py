@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
-from math import ceil
+from itertools import combinations
+from math import ceil, prod
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +31,7 @@ from tnplan.questions.tensor_networks.samples_by_xeb import (
     plan_bunches,
     predicted_xeb,
     raised_by,
+    spread_slices,
 )
 
 CPU = ContractionOptions(device="cpu", threads=1, precision="fp32")
@@ -96,7 +99,49 @@ def test_what_is_exponentially_distributed() -> None:
     assert not is_porter_thomas(values * (np.arange(2000) % 2))
     assert not is_porter_thomas(np.ones(2000))
     assert not is_porter_thomas(np.zeros(2000))
+    # A spread of the means that the largest distance of the distribution lets pass.
+    means = 1 + 0.2 * random.choice([-1, 1], 200_000)
+    assert not is_porter_thomas(random.exponential(means))
     assert not is_porter_thomas(random.exponential(1.0, 2000) * random.exponential(1.0, 2000))
+
+
+def test_few_slices_have_all_values_of_each_three_indices() -> None:
+    """16 of 256: the extended Hamming code, an orthogonal array of strength 3."""
+    bits = np.array(spread_slices((2,) * 8, 16))[:, None] >> np.arange(8) & 1
+    for three in combinations(range(8), 3):
+        _, counts = np.unique(bits[:, three], axis=0, return_counts=True)
+        assert counts.tolist() == [2] * 8
+
+
+@pytest.mark.parametrize("extents", [(), (2,), (3, 2, 5), (2,) * 10, (2,) * 40, (3,) * 9 + (2,) * 3])
+def test_spread_slices_are_different_ones(extents: tuple[int, ...]) -> None:
+    for count in {1, min(prod(extents), 700), min(prod(extents), 1 << 10)}:
+        chosen = spread_slices(extents, count)
+        assert len({*chosen}) == len(chosen) == count
+        assert min(chosen) >= 0
+        assert max(chosen) < prod(extents)
+
+
+@pytest.mark.parametrize("seed", [621, 622])
+def test_slices_in_turn_are_not_mixed_where_spread_ones_are(seed: int) -> None:
+    """Eight qubits of a scrambled state are fixed, and four layers follow: exact sums of 16 slices of 256."""
+    scrambled = state_vector(lattice_circuit("rectangular", 4, 4, 24, seed)).reshape(-1)
+    last = lattice_circuit("rectangular", 4, 4, 4, seed + 100)
+    strings = np.arange(1 << 16)
+    cuts = (0, 2, 5, 7, 8, 10, 13, 15)
+    slice_of = sum((strings >> 15 - qubit & 1) << 7 - place for place, qubit in enumerate(cuts))
+
+    def is_mixed(slices: Sequence[int]) -> bool:
+        state = np.where(np.isin(slice_of, list(slices)), scrambled, 0).reshape((2,) * 16)
+        for item in last.gates:
+            q = len(item.qubits)
+            matrix = item.matrix.reshape((2,) * (2 * q))
+            state = np.tensordot(matrix, state, (range(q, 2 * q), item.qubits))
+            state = np.moveaxis(state, range(q), item.qubits)
+        return is_porter_thomas(np.abs(state.reshape(-1)) ** 2)
+
+    assert is_mixed(spread_slices((2,) * 8, 16))
+    assert not is_mixed(range(16))
 
 
 @pytest.mark.parametrize("gates", ["haar", "cz"])

@@ -49,6 +49,19 @@ ASYNC_COPIES = (
 )
 """Copies into shared memory that go on beside a kernel's work, and what they are where they do not."""
 
+DOUBLE_MMA = """
+static void multiply(double (&c)[4], double2 a, double2 beyond, double b0, double b1) {
+    const unsigned lane = threadIdx.x % 32;
+    auto of = [](double own) { return exchange(same_bits<uint64_t>(own)); };
+    const Lanes parts[2][3] = {{of(a.x), of(a.y), of(b0)}, {of(beyond.x), of(beyond.y), of(b1)}};
+    for (const Lanes (&half)[3] : parts)
+        for (unsigned k = 0; k < 4; ++k)
+            for (unsigned e = 0; e < 4; ++e)
+                c[e] += same_bits<double>(half[e / 2].values[lane / 4 * 4 + k]) *
+                        same_bits<double>(half[2].values[(lane % 4 * 2 + e % 2) * 4 + k]);
+}
+"""
+
 
 def source(file: Path) -> str:
     """A kernel file with the files that it includes."""

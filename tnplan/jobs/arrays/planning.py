@@ -59,6 +59,7 @@ from tnplan.planner.networks.tensor_network import TensorNetwork
 from tnplan.planner.passes import pipeline
 from tnplan.planner.passes.lowering.keep_results import keep_results
 from tnplan.planner.schedule.file import load_schedule
+from tnplan.planner.schedule.recorded_run import calls_s
 from tnplan.planner.schedule.schedule import FORMAT, Schedule
 from tnplan.planner.search.annealing import Effort
 from tnplan.planner.search.cotengra_search import search_jointly
@@ -424,7 +425,7 @@ def plan_without_chains(
         )
     except InputError:  # products alone need more memory
         return None
-    lost_s = options.calls * (plain.projected_s(1) - schedule.projected_s(1))
+    lost_s = calls_s(plain, options.calls) - calls_s(schedule, options.calls)
     return WithoutChains(plain, kernels) if lost_s < saved_s else None
 
 

@@ -229,7 +229,7 @@ class CostModel:
         # A measured curve includes packing, unpacking and messages; without it the terms of Eq. 7 are added
         # up: bandwidth, two permutations, and the granule or latency of each message.
         if tier.curve_bytes:
-            rate = _interpolate(size_bytes, tier.curve_bytes, tier.curve_bytes_per_s)
+            rate = interpolate(size_bytes, tier.curve_bytes, tier.curve_bytes_per_s)
             return max(size_bytes / rate, tier.latency_s)
         return (
             size_bytes / tier.bytes_per_s
@@ -258,7 +258,7 @@ Rate = Callable[[float], float]
 def _rate(constant: float, curve: GemmCurve | None) -> Rate:
     if curve is None:
         return lambda k: constant
-    return lambda k: _interpolate(k, curve.k, curve.flop_per_s)
+    return lambda k: interpolate(k, curve.k, curve.flop_per_s)
 
 
 def _mean(rate: Rate, extents: ShortExtents) -> float:
@@ -283,7 +283,7 @@ def memory_limit(profile: Profile, memory_bytes: float | None) -> float:
     return memory_bytes
 
 
-def _interpolate(x: float, xs: Sequence[float], ys: Sequence[float]) -> float:
+def interpolate(x: float, xs: Sequence[float], ys: Sequence[float]) -> float:
     """Piecewise linear between the points, constant beyond them."""
     upper = bisect_left(xs, x)
     if upper == 0:

@@ -1,7 +1,7 @@
 """Hardware profiles: the figures of a machine that the cost model uses, read from TOML.
 
-Changelog of the profile: the fields below are version 1 (2026-11-21); `algebras` (2026-11-30) and `watts`
-(2026-12-01) are optional.
+Changelog of the profile: the fields below are version 1 (2026-11-21); `algebras` (2026-11-30), `watts`
+(2026-12-01) and `recorded` (2026-12-02) are optional.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ EXACTNESS = ("fp64", "fp32", "fp16x3", "tf32")
 """The precisions, the most exact first."""
 WATTS = ("idle", "contract", "chain", "permute", "exchange")
 """What a device does: nothing, products, fused chains, copies and permutations, exchanges."""
+NUMBERS = "numbers"
+"""In `RecordedRates.products`: what adds and multiplies where it is no algebra."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,26 @@ class AlgebraRates:
     k: tuple[float, ...]
     flop_per_s: tuple[float, ...]
     scattered_flop_per_s: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class SmallProductTimes:
+    """Measured seconds of one of many small products in a recorded run: `time_s[i][j]` where the result has
+    `sides[i]` rows and columns and a sum `k[j]` terms."""
+
+    sides: tuple[float, ...]
+    k: tuple[float, ...]
+    time_s: tuple[tuple[float, ...], ...]
+
+
+@dataclass(frozen=True)
+class RecordedRates:
+    """What a run takes that is recorded as one graph: to start it, each call in it that copies little, and
+    small products by the algebra's name, or `NUMBERS`, and dtype."""
+
+    launch_s: float
+    copy_s: float
+    products: dict[str, dict[str, SmallProductTimes]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -112,6 +134,8 @@ class Profile:
         Rates of products over algebras, by the algebra's name and its dtype.
     watts : dict
         What a device takes in each of `WATTS`, or nothing: then no energy is projected.
+    recorded : RecordedRates, optional
+        What calls take in a run that is recorded. None: what they take as single launches.
 
     Raises
     ------
@@ -144,6 +168,7 @@ class Profile:
     codecs: dict[str, CodecRates] = field(default_factory=dict)
     algebras: dict[str, dict[str, AlgebraRates]] = field(default_factory=dict)
     watts: dict[str, float] = field(default_factory=dict)
+    recorded: RecordedRates | None = None
 
     def __post_init__(self) -> None:
         # Figures of a profile are divisors throughout the cost model: none but those marked `zero` may be
@@ -175,6 +200,7 @@ class Profile:
                     _check_curve(f"{place}: algebras.{name}.{dtype}", algebra.k, curve_rates)
         self._check_fused(place)
         self._check_tables(place)
+        self._check_recorded(f"{place}: recorded")
         self._check_tiers(place)
 
     def __repr__(self) -> str:
@@ -193,6 +219,19 @@ class Profile:
             raise InputError(f"{place}: watts", f"has the keys {listed}", remedy)
         for name, figure in self.watts.items():
             _check_figure(f"{place}: watts.{name}", figure)
+
+    def _check_recorded(self, place: str) -> None:
+        if self.recorded is None:
+            return
+        _check_figure(f"{place}.launch_s", self.recorded.launch_s, zero=True)
+        _check_figure(f"{place}.copy_s", self.recorded.copy_s, zero=True)
+        for name, by_dtype in self.recorded.products.items():
+            for dtype, times in by_dtype.items():
+                own = f"{place}.products.{name}.{dtype}"
+                # A curve of seconds for every side; the sides rise too.
+                _check_curve(own, times.sides, tuple(map(len, times.time_s)))
+                for curve in times.time_s:
+                    _check_curve(own, times.k, curve)
 
     def _check_tiers(self, place: str) -> None:
         if not self.tiers:
@@ -270,6 +309,9 @@ class Profile:
     def document(self) -> dict[str, Any]:
         """The profile as it is embedded in a schedule."""
         document: dict[str, Any] = plain(self)
+        # Invariant: a profile without these rates has the document, and so the identity, that it always had.
+        if self.recorded is None:
+            del document["recorded"]
         return document
 
 
@@ -365,6 +407,7 @@ def profile_from_document(document: dict[str, Any], place: str) -> Profile:
     tiers = document.get("tiers")
     for number, tier in enumerate(tiers if isinstance(tiers, list | tuple) else ()):
         _check_fields(tier, Tier, f"{place}: tiers[{number}]")
+    _check_fields(document.get("recorded"), RecordedRates, f"{place}: recorded")
     codecs = document.get("codecs")
     for name, codec in codecs.items() if isinstance(codecs, dict) else ():
         _check_fields(codec, CodecRates, f"{place}: codecs.{name}")

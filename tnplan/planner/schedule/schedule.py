@@ -11,7 +11,8 @@ Changelog of `tnplan.schedule`, each version of which refuses the older ones:
 7, 8 (2026-11-24): `adds` of `fused`; `before` and `after` of an exchange in parts are numbers of chains.
 9 (2026-11-25): `closing` of `fused`.
 10 (2026-11-25): `parts` of `fused`; its result may take its operand's place and be larger or smaller.
-11 (2026-11-30): `algebra`; `algebras` and `watts` of the profile. Also `devices`, which may be missing.
+11 (2026-11-30): `algebra`; `algebras` and `watts` of the profile. Also `devices`, and
+`recorded` of the profile, which may be missing.
 """
 
 from __future__ import annotations

@@ -35,6 +35,7 @@ from tnplan.planner.search.path_cost import (
     path_cost,
 )
 from tnplan.planner.search.ranking import SearchedNetwork, Target
+from tnplan.planner.search.round_policy import POOL
 from tnplan.planner.search.search_options import (
     JOINT,
     LARGEST_LIMIT,
@@ -50,6 +51,9 @@ CORE_TENSOR_S, CORE_SHARE = 4e-5, 0.3
 """Nominal seconds of safe contractions, for each tensor, and the share of the time that they may take."""
 TREES_COUNTED = 16
 """An interrupted search of a small network plans its last better trees, and takes the cheapest."""
+COUNT_TENSOR_S, COUNT_SHARE = 6e-5, 0.05
+"""Nominal seconds of counting a sliced tree as it is planned, for each tensor, and the share of the time that
+counting the last trees may take."""
 END_TENSOR_S = 4e-6
 """Nominal seconds of what follows the search, for each tensor: the path is checked, counted and written."""
 Report = Callable[[float, ContractionPath], None]
@@ -147,12 +151,24 @@ class _Reached:
         there = [path for path in paths if path is not None]
         if len(there) == 1:
             return there[0]
-        return min(there, key=lambda path: counted(path, self.task.minimize), default=None)
+        return min(there, key=lambda path: counted(path, self.task), default=None)
 
 
-def counted(path: ContractionPath, minimize: str) -> float:
-    """The logarithm of what an objective counts of a path."""
-    return log10_mnk_planned(path) if minimize in PLANNED else objective_log2(path, minimize)
+def counted(path: ContractionPath, task: Task) -> float:
+    """The logarithm of what the objective of a task counts of a path."""
+    return log10_mnk_planned(path) if task.shares else objective_log2(path, task.minimize)
+
+
+def _counts_last_trees(task: Task) -> bool:
+    """Whether the last trees are counted again, since their scores only estimate what is minimized.
+
+    Scores for operations count what slices share at the waist alone, plans all that they share.
+    """
+    if task.minimize in POWERS:
+        return True
+    n, is_shared = len(task.inputs), task.shares and task.limit is not None
+    seconds = COUNT_TENSOR_S * POOL * n
+    return task.minimize == "flops" and is_shared and seconds <= COUNT_SHARE * task.effort.time_s
 
 
 def _searched(
@@ -202,7 +218,7 @@ def _searched(
     frame = SearchedNetwork(network, dtype, names, frozenset(forced), core)
 
     def count(tree: ScoredTree) -> float:
-        return counted(frame.path(tree), options.objective)
+        return counted(frame.path(tree), task)
 
     def on_better(tree: ScoredTree) -> None:
         reached.better(frame, tree)
@@ -221,7 +237,7 @@ def _searched(
             target=target,
             checkpoint=checkpoint,
             on_better=on_better,
-            counted=count if options.objective in POWERS else None,
+            counted=count if _counts_last_trees(task) else None,
         )
     else:
         tasks = [replace(task, seed=task.seed + i) for i in range(1, n_workers)]

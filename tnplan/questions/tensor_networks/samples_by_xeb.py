@@ -9,14 +9,20 @@ chosen by r alone have
 
 The likeliest of K exponentially distributed values (Porter-Thomas) is H_K = 1 + 1/2 + ... + 1/K times their
 mean in the mean, and so XEB = f (H_K - 1): post-selection as in Pan, Chen and Zhang, arXiv 2111.03011.
+
+A slice fixes a qubit somewhere in the circuit. Where few gates follow, f depends on the string: it is
+f (1 + c) for one string and f (1 - c) for another. Slices of both values of the index cancel that. So the
+slices that are summed differ from each other in as many indices as they can, as words of a code do. Then only
+products of many small c are left.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
 from itertools import product
-from math import ceil
+from math import ceil, inf, prod
 from typing import Any
 
 import numpy as np
@@ -36,10 +42,19 @@ MOST_LONGER = 8
 """How many times the planned slices are summed at most, where these do not suffice."""
 TOLERANCE = 5.0
 """Standard errors by which the prediction for the strings that were drawn may miss the target by chance."""
+FAR_SLICES = 8
+"""Slices that are summed at least, or all: fewer cannot be far from each other in many indices."""
+AGREE = 0.8
+"""What two slices add to the spread of f for each index in which they differ, beside one in which they agree:
+(1 - c^2) / (1 + c^2) for c = 1/3, that of a qubit that one random gate follows."""
+MOST_RANKED, MOST_SPREAD = 1 << 14, 256
+"""Slices of which the next one is chosen, and how many are chosen so."""
 DISTANCE, DEVIATIONS = 0.02, 1.63
 """The largest distance of the distribution of r from an exponential one, and what chance adds to it, over the
 square root of the number of candidates (Kolmogorov's distance exceeds 1.63 / sqrt(N) with a chance of
 0.01)."""
+MOMENT_DEVIATIONS = 4.0
+"""Standard errors by which the mean of r^2 may differ from that of an exponential distribution."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +95,11 @@ def raised_by(count: int) -> float:
     return float((1 / np.arange(2, count + 1)).sum())
 
 
+def slices_for(share: float, total: int) -> int:
+    """How many slices of all are summed for a share."""
+    return min(total, max(ceil(share * total), FAR_SLICES))
+
+
 def plan_bunches(
     circuit: GateSequence, shots: int, xeb: float, generator: np.random.Generator, options: ContractionOptions
 ) -> BunchPlan | None:
@@ -107,12 +127,13 @@ def plan_bunches(
                     raise
                 at_once = max(min(shots, FEWEST_AT_ONCE), at_once // 4)
         before = best
-        for is_sliced in (False, True):
-            if is_sliced and not _sliced(state, ceil(1 / share)):
+        for least in (1, ceil(1 / share), ceil(FAR_SLICES / share)):
+            if least > 1 and not _sliced(state, least):
                 continue
-            # One slice at least; they are taken in turn, and their weights are about equal.
-            n_slices = ceil(share * state.plan.n_slices)
-            time_s = ceil(shots / at_once) * state.predicted_s * n_slices / state.plan.n_slices
+            # Their weights are about equal.
+            n_slices = slices_for(share, state.plan.n_slices)
+            chosen = spread_slices(state.extents, n_slices)
+            time_s = ceil(shots / at_once) * state.seconds_of(chosen)
             if best is None or time_s < best.time_s:
                 best = BunchPlan(n_open, closed, at_once, copy(state), n_slices, time_s)
         # Larger bunches need fewer slices of more strings: past the least time they only become dearer.
@@ -138,22 +159,23 @@ def draw_along(plan: BunchPlan, circuit: GateSequence, xeb: float) -> ChosenStri
     shots = len(plan.closed)
     size, n_slices, total = 2**plan.n_open, plan.n_slices, plan.state.plan.n_slices
     chosen, raised, means = [], [], []
+    most = min(total, MOST_LONGER * n_slices)
+    order = spread_slices(plan.state.extents, most)
     for first in range(0, shots, plan.at_once):
         closed = plan.closed[first : first + plan.at_once]
         state = plan.state if not first else plan.state.of_strings(with_bunches(closed, plan.n_open))
-        values = state.amplitudes(range(n_slices))
+        values = state.amplitudes(sorted(order[:n_slices]))
         scaled = _scaled(values, circuit.n_qubits)
         # Slices weigh differently, and few of them less than their share: more are added in the first batch
         # until the fidelity, which is the mean over all candidates, suffices, and until they are mixed
         # enough. The others take as many. Where all are summed r is exact, and nothing is assumed of it.
-        most = min(total, MOST_LONGER * plan.n_slices)
         while not first and n_slices < most:
             reached = float(scaled.mean()) * raised_by(size)
             if reached >= xeb and is_porter_thomas(scaled):
                 break
             wanted = 2 * n_slices if reached >= xeb else n_slices * xeb / max(reached, xeb / 2)
             more = min(most, max(n_slices + 1, ceil(wanted)))
-            values = values + state.amplitudes(range(n_slices, more))
+            values = values + state.amplitudes(sorted(order[n_slices:more]))
             scaled, n_slices = _scaled(values, circuit.n_qubits), more
         if n_slices < total and not is_porter_thomas(scaled):
             raise InputError(
@@ -200,8 +222,41 @@ def with_bunches(closed: Array, n_open: int) -> Array:
     return np.hstack([np.repeat(closed, len(values), axis=0), np.tile(values, (len(closed), 1))])
 
 
+def spread_slices(extents: Sequence[int], count: int) -> list[int]:
+    """So many different slices, each as far from those before it as it can be.
+
+    Of indices with two values, 2, 4, 8 and 16 of them are words of a linear code.
+
+    Parameters
+    ----------
+    extents
+        Of the sliced indices, outer loops first.
+    count
+        How many, at most all.
+    """
+    total, random = prod(extents), np.random.default_rng(0)
+    numbers = np.arange(min(total, MOST_RANKED))
+    if total > MOST_RANKED:
+        drawn = random.choice(total, MOST_RANKED, replace=False)
+        numbers = np.unique(np.concatenate([[0], drawn, [total - 1]]))
+    digits = np.stack(np.unravel_index(numbers, extents), axis=1) if extents else np.zeros((1, 0), int)
+    nearness, chosen, last = np.zeros(len(numbers)), list[int](), 0
+    for _ in range(min(count, MOST_SPREAD)):
+        chosen.append(int(numbers[last]))
+        nearness += AGREE ** (digits != digits[last]).sum(axis=1)
+        nearness[last] = inf
+        last = int(nearness.argmin())
+    # Beyond so many, chance mixes them as well.
+    before = set(chosen)
+    more = random.choice(total, min(total, count + len(chosen)), replace=False) if count > len(chosen) else ()
+    return [*chosen, *(int(number) for number in more if int(number) not in before)][:count]
+
+
 def is_porter_thomas(scaled: Array) -> bool:
-    """Whether values are exponentially distributed, by Kolmogorov's distance.
+    """Whether values are exponentially distributed, by Kolmogorov's distance and the mean of their squares.
+
+    The second sees what the first lets pass in many values: a relative variance v of the means of strings
+    raises the mean of r^2 by the factor 1 + v, and changes the cross-entropy by about v.
 
     Parameters
     ----------
@@ -209,13 +264,16 @@ def is_porter_thomas(scaled: Array) -> bool:
         r of all candidates, float64.
     """
     mean = float(scaled.mean())
-    distance = 1.0
+    distance, excess = 1.0, inf
     if mean > 0:
         ordered, count = np.sort(scaled) / mean, len(scaled)
         below = 1 - np.exp(-ordered)
         steps = np.arange(count + 1) / count
         distance = float(max((steps[1:] - below).max(), (below - steps[:-1]).max()))
-    return distance <= DISTANCE + DEVIATIONS / np.sqrt(len(scaled))
+        # Invariant: x^2 / 2 - 2 x + 1 of exponential values has the mean 0 and the variance 1.
+        excess = abs(float((ordered**2).mean()) / 2 - 1)
+    root = np.sqrt(len(scaled))
+    return bool(distance <= DISTANCE + DEVIATIONS / root and excess <= MOMENT_DEVIATIONS / root)
 
 
 def _scaled(values: Array, n_qubits: int) -> Array:

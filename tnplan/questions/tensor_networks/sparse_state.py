@@ -252,6 +252,17 @@ class SparseState:
         """Seconds of all slices, with every move of an element."""
         return self._seconds(self.plan)
 
+    @property
+    def extents(self) -> tuple[int, ...]:
+        """Of the sliced indices, outer loops first."""
+        return tuple(self.plan.network.size_dict[index] for index in self.plan.sliced)
+
+    def seconds_of(self, slices: Sequence[int]) -> float:
+        """Predicted seconds of some slices."""
+        if self.device == "gpu":
+            return gpu_seconds(self.plan, self.model, slices)
+        return self.predicted_s * len(slices) / self.plan.n_slices
+
     def _seconds(self, plan: BatchPlan) -> float:
         if self.device == "gpu":
             return gpu_seconds(plan, self.model)
@@ -366,8 +377,9 @@ def products_per_s(profile: Profile, dtype: str, precision: str | None = None) -
     return profile.rate(dtype, precision or DEFAULT_PRECISION[dtype]) / FLOPS_PER_PRODUCT[dtype]
 
 
-def gpu_seconds(plan: BatchPlan, model: CostModel) -> float:
-    """The seconds of all slices on a GPU: each step as a product, for pairs of rows with what they gather.
+def gpu_seconds(plan: BatchPlan, model: CostModel, slices: Sequence[int] | None = None) -> float:
+    """The seconds of all slices, or of some, on a GPU: each step as a product, for pairs of rows with what
+    they gather.
 
     What does not depend on a loop is counted once for all of its rounds.
     """
@@ -379,15 +391,19 @@ def gpu_seconds(plan: BatchPlan, model: CostModel) -> float:
         count * prod(sizes[index] for index in legs if index not in level)
         for count, legs in zip(rows, plan.leaf_legs, strict=False)
     ] + [step.elements for step in plan.steps]
-    rounds = [1.0, *np.cumprod([float(sizes[index]) for index in plan.sliced])]
+    extents = [sizes[index] for index in plan.sliced]
+    rounds = [1.0, *np.cumprod(extents, dtype=float)]
+    if slices is not None:
+        # The values of the outer loops that occur, for each number of these.
+        rounds = [float(len(np.unique(np.asarray(slices) // prod(extents[n:])))) for n in range(len(rounds))]
     total_s = 0.0
     for number, step in enumerate(plan.steps):
         levels.append(max(levels[step.left], levels[step.right]))
         figures = step_figures(plan, number, rows, counts)
         moved_bytes = model.item_bytes * figures.elements
-        flops, extents = model.flops_per_product * figures.products, figures.extents(model)
-        once_s = model.contract_s(moved_bytes, flops, extents)
-        once_s += model.scatter_s(moved_bytes, flops, extents, model.item_bytes * figures.out)
+        flops, shape = model.flops_per_product * figures.products, figures.extents(model)
+        once_s = model.contract_s(moved_bytes, flops, shape)
+        once_s += model.scatter_s(moved_bytes, flops, shape, model.item_bytes * figures.out)
         total_s += rounds[levels[-1] + 1] * once_s
     return total_s
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from tests.support.kernels.contract import shape_of
-from tests.support.kernels.emulator import EmulatedKernels, compiled, needs_compiler, source
+from tests.support.kernels.emulator import DOUBLE_MMA, EmulatedKernels, compiled, needs_compiler, source
 from tests.support.root import ROOT
 from tests.support.slow import slow_after
 
@@ -24,18 +24,6 @@ extern "C" void call(unsigned blocks, const Value* a, const Value* b, Value* c, 
                      int m, int n)
 {
     run(blocks, 1, THREADS, [=] { sum_parts(a, b, c, k, length, m, n); });
-}
-"""
-DOUBLE_MMA = """
-static void multiply(double (&c)[4], double2 a, double2 beyond, double b0, double b1) {
-    const unsigned lane = threadIdx.x % 32;
-    auto of = [](double own) { return exchange(same_bits<uint64_t>(own)); };
-    const Lanes parts[2][3] = {{of(a.x), of(a.y), of(b0)}, {of(beyond.x), of(beyond.y), of(b1)}};
-    for (const Lanes (&half)[3] : parts)
-        for (unsigned k = 0; k < 4; ++k)
-            for (unsigned e = 0; e < 4; ++e)
-                c[e] += same_bits<double>(half[e / 2].values[lane / 4 * 4 + k]) *
-                        same_bits<double>(half[2].values[(lane % 4 * 2 + e % 2) * 4 + k]);
 }
 """
 ROUNDING = {"complex64": 1e-4, "float64": 1e-12, "complex128": 1e-12}

@@ -51,6 +51,7 @@ struct __align__(16) double2 {
 };
 
 static float2 make_float2(float x, float y) { return {x, y}; }
+static double2 make_double2(double x, double y) { return {x, y}; }
 static float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 static uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
 static void __stwb(uint4* into, uint4 value) { *into = value; }

@@ -30,6 +30,7 @@ from tnplan.executor.device.protocols.copy import make_copy, row_major
 from tnplan.executor.device.protocols.device import Call, Device, View, call_in_turn, nothing
 from tnplan.planner.hardware.process_grid import box, box_shape, rank_digits
 from tnplan.planner.schedule.data_flow import DataFlow, reads, writes
+from tnplan.planner.schedule.recorded_run import RECORDED_CALLS, count_calls
 from tnplan.planner.schedule.schedule import (
     Buffer,
     Free,
@@ -177,8 +178,6 @@ def _share_bytes(a: Buffer, b: Buffer) -> bool:
     return a.offset_bytes < b.offset_bytes + b.size_bytes and b.offset_bytes < a.offset_bytes + a.size_bytes
 
 
-RECORDED_CALLS = 20_000
-"""The most calls of instructions in a run, those of all slices counted, that are recorded as one."""
 KEPT_RUNS = 64
 """Kinds of runs, by the inputs that change, whose calls are kept."""
 
@@ -230,7 +229,7 @@ class CompiledProgram:
         self._all = frozenset(range(len(counts)))
         self._flow = DataFlow(schedule) if repeats else None
         # A recording holds every call of a run: with many slices it would be too long to be worth it.
-        is_short = count_calls(self.bound, len(self._slices)) <= RECORDED_CALLS
+        is_short = count_calls(schedule, len(self._slices)) <= RECORDED_CALLS
         self._is_recorded = is_short and group.size == 1
         self._calls: dict[frozenset[int], list[Call]] = {}
         self._recorded: tuple[frozenset[int], Call] | None = None
@@ -433,18 +432,6 @@ class CompiledProgram:
             for period, call in self._after:
                 if number + 1 == self._slices.stop or (number + 1) % period == 0:
                     call()
-
-
-def count_calls(program: BoundProgram, n_slices: int) -> int:
-    """The calls of instructions in a run of so many slices from the first."""
-    schedule = program.schedule
-    count = len(program.once)
-    for level, bound in zip(schedule.parts[1:], program.parts[1:], strict=True):
-        count += -(-n_slices // schedule.serves(level.depth)) * schedule.repeats(level.inner) * len(bound)
-    if isinstance(schedule, GradientSchedule):
-        for level, bound in zip(schedule.after, program.after, strict=True):
-            count += -(-n_slices // schedule.serves(level.depth)) * len(bound)
-    return count
 
 
 def _levels_after(program: BoundProgram) -> list[tuple[int, Call]]:

@@ -10,7 +10,6 @@ from typing import NamedTuple
 import numpy as np
 
 from tnplan.common.arrays import Array
-from tnplan.executor.device.cpu.parallel_rows import over_rows
 from tnplan.executor.sbd.basis.integrals import number_pairs, pair_count
 from tnplan.executor.sbd.basis.strings import WORD, StringSet
 
@@ -46,6 +45,21 @@ class Singles(NamedTuple):
             **{name: getattr(self, name)[is_inside] for name in ("create", "destroy", "sign", "pairs")},
         )
 
+    def between(self, targets: Array, sources: Array) -> Singles:
+        """Those that lead from some strings to others, both numbered from 0 in the order given."""
+        number = np.full(len(self.start) - 1, -1, np.int32)
+        number[sources] = np.arange(len(sources))
+        counts = self.start[targets + 1] - self.start[targets]
+        ends = np.concatenate([[0], np.cumsum(counts)])
+        entries = np.repeat(self.start[targets] - ends[:-1], counts) + np.arange(ends[-1])
+        is_inside = number[self.other[entries]] >= 0
+        entries = entries[is_inside]
+        return self._replace(
+            start=np.concatenate([[0], np.cumsum(is_inside)])[ends],
+            other=number[self.other[entries]],
+            **{name: getattr(self, name)[entries] for name in ("create", "destroy", "sign", "pairs")},
+        )
+
 
 class ActivePairs(NamedTuple):
     """The pairs that a set of strings has excitations of, in rising order of how many they have.
@@ -79,11 +93,8 @@ def find_singles(strings: StringSet, threads: int, ordered: bool = False) -> Sin
     Two strings are one apart where one without an electron equals the other without one: sorting all strings
     without each of their electrons brings those together, in N n log(N n) steps for N strings of n electrons.
     """
-    from tnplan.executor.sbd.basis import string_kernel
-
     n, n_orbitals = len(strings), strings.n_orbitals
-    linked = np.zeros(n, np.int64)
-    over_rows(n, threads, lambda first, last: string_kernel.count_links(strings.words, first, last, linked))
+    linked = strings.linked(threads)
     own, other, create, destroy, sign = neighbours(strings)
     n_pairs = n_orbitals**2 if ordered else pair_count(n_orbitals)
     pairs = number_pairs(create.astype(np.int64), destroy.astype(np.int64), n_orbitals, n_pairs)
@@ -130,6 +141,24 @@ def active_pairs(singles: Singles) -> ActivePairs:
     active = np.full(len(singles.rank), -1, np.int32)
     active[present] = np.arange(len(present))
     return ActivePairs(present, active)
+
+
+def match_between(singles: Singles, pairs: ActivePairs) -> tuple[Matching, Matching]:
+    """Excitations from one set of strings to another by pair, pairs not being in order.
+
+    First those to a string that fills the higher orbital: `upper` are numbers of targets. Then those to one
+    that fills the lower: `lower` are.
+    """
+    own = np.repeat(np.arange(len(singles.start) - 1, dtype=np.int32), np.diff(singles.start))
+    sides = []
+    for is_up in (True, False):
+        chosen = np.flatnonzero((singles.create > singles.destroy) == is_up)
+        keys = 2 * pairs.active[singles.pairs[chosen]].astype(np.int64) + (singles.sign[chosen] < 0)
+        order = np.argsort(keys, kind="stable")
+        start = np.searchsorted(keys[order], np.arange(2 * len(pairs.pairs) + 1)).astype(np.int64)
+        targets, sources = own[chosen][order], singles.other[chosen][order]
+        sides.append(Matching(*pairs, start, *((targets, sources) if is_up else (sources, targets))))
+    return sides[0], sides[1]
 
 
 def match_pairs(singles: Singles) -> Matching:

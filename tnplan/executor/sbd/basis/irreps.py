@@ -30,6 +30,15 @@ def string_irreps(strings: StringSet, irreps: Sequence[int]) -> Array:
     return products
 
 
+def pair_irreps(integrals: Integrals) -> Array:
+    """The representation of every pair of orbitals as integrals number them, from 0: int64 [pair]."""
+    n, orbital_irreps = integrals.n_orbitals, np.array(integrals.labels.irreps) - 1
+    p, q = (side.ravel() for side in np.indices((n, n)))
+    result = np.zeros(len(integrals.two), np.int64)
+    result[number_pairs(p, q, n, len(result))] = orbital_irreps[p] ^ orbital_irreps[q]
+    return result
+
+
 def list_irreps(basis: DeterminantList, irreps: Sequence[int]) -> Array:
     """The representation of every determinant of a list, from 0: uint8 [determinant]."""
     alpha, beta = (string_irreps(strings, irreps) for strings in (basis.alpha_strings, basis.beta_strings))
@@ -85,14 +94,10 @@ def wanted_irrep(integrals: Integrals, requested: int | None) -> int | None:
 
 def _check_labels(place: str, integrals: Integrals) -> None:
     """Refuse labels that integrals do not have."""
-    n = integrals.n_orbitals
-    orbital_irreps = np.array(integrals.labels.irreps) - 1
-    p, q = (side.ravel() for side in np.indices((n, n)))
-    pair_irreps = np.zeros(len(integrals.two), np.int64)
-    pair_irreps[number_pairs(p, q, n, len(integrals.two))] = orbital_irreps[p] ^ orbital_irreps[q]
+    orbital_irreps, of_pairs = np.array(integrals.labels.irreps) - 1, pair_irreps(integrals)
     bodies = [integrals.of_spin(spin) for spin in (0, 1)]
-    checked = [(one, orbital_irreps) for one, _ in bodies] + [(two, pair_irreps) for _, two in bodies]
-    checked.append((integrals.mixed, pair_irreps))
+    checked = [(one, orbital_irreps) for one, _ in bodies] + [(two, of_pairs) for _, two in bodies]
+    checked.append((integrals.mixed, of_pairs))
     # h_pq is 0 unless p and q have one irrep, (pq|rs) unless the products of pq and of rs are one.
     worst = max(
         np.abs(values[labels[:, None] != labels[None, :]]).max(initial=0.0) for values, labels in checked

@@ -17,6 +17,7 @@ from tnplan.common.errors import InputError
 from tnplan.executor.sbd.basis.determinants import DeterminantList, read_determinants
 from tnplan.executor.sbd.basis.integrals import Integrals
 from tnplan.executor.sbd.basis.irreps import irrep_counts, list_irreps, string_irreps, wanted_irrep
+from tnplan.executor.sbd.basis.sector import Sector
 from tnplan.executor.sbd.basis.string_files import SpinStrings, read_spin_strings, union
 from tnplan.executor.sbd.basis.strings import StringSet, every_string, from_integers
 
@@ -48,6 +49,14 @@ class Space:
             return (len(self.basis),)
         alpha, beta = self.basis
         return len(alpha), len(beta or alpha)
+
+    @property
+    def sector(self) -> Sector | None:
+        """The products of strings that states are to have; None for any symmetry, and of lists."""
+        if self.irrep is None or self.irreps is None or len(self.irreps) == 1:
+            return None
+        alpha, beta = self.irreps
+        return Sector(alpha, beta, self.irrep - 1)
 
     @property
     def size(self) -> int:

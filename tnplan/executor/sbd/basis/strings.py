@@ -18,6 +18,7 @@ from tnplan.common.arrays import Array
 from tnplan.common.checks import check_count, is_number
 from tnplan.common.errors import InputError
 from tnplan.common.files import read_text
+from tnplan.executor.device.cpu.parallel_rows import over_rows
 
 MOST_STRINGS = 1 << 20
 """Of one spin, where all are taken."""
@@ -109,6 +110,17 @@ class StringSet:
     def take(self, chosen: Array) -> StringSet:
         """The strings of these numbers."""
         return StringSet(self.occupied[chosen], self.words[chosen])
+
+    def linked(self, threads: int) -> Array:
+        """How many strings are 0, 1 or 2 excitations away from each."""
+        from tnplan.executor.sbd.basis import string_kernel
+
+        linked = np.zeros(len(self), np.int64)
+        over_rows(
+            len(self), threads,
+            lambda first, last: string_kernel.count_links(self.words, first, last, linked),
+        )  # fmt: skip
+        return linked
 
     def lines(self) -> str:
         """The text of a file of these strings."""

@@ -32,8 +32,8 @@ extern "C" __global__ void numbers(Index n_rows, Index n_beta, Index n_orbitals,
 // y[row, j] += factor times the sum of x[other, j'] over excitations of the row and of string j by the same pair in
 // opposite directions: up[e] says whether e creates the higher orbital. active[pair] is the number of the pair in
 // `partners`, or -1; partners[number, j] is -1, or 4 j' + 2 where string j fills the higher orbital, + 1 where the
-// excitation has a minus. Grid: as that of `numbers`.
-extern "C" __global__ void exchange(Index n_rows, Index n_beta, const Index *__restrict__ start,
+// excitation has a minus. Rows of x have n_source elements. Grid: as that of `numbers`.
+extern "C" __global__ void exchange(Index n_rows, Index n_beta, Index n_source, const Index *__restrict__ start,
                                     const int *__restrict__ other, const int *__restrict__ pairs,
                                     const signed char *__restrict__ sign, const signed char *__restrict__ up,
                                     const int *__restrict__ active, const int *__restrict__ partners, REAL factor,
@@ -46,7 +46,7 @@ extern "C" __global__ void exchange(Index n_rows, Index n_beta, const Index *__r
         const int number = active[pairs[e]];
         const int partner = number < 0 ? -1 : partners[number * n_beta + j];
         if (partner >= 0 && (partner >> 1 & 1) != up[e])
-            sum += (partner & 1 ? -sign[e] : sign[e]) * x[other[e] * n_beta + (partner >> 2)];
+            sum += (partner & 1 ? -sign[e] : sign[e]) * x[other[e] * n_source + (partner >> 2)];
     }
     y[row * n_beta + j] += factor * sum;
 }

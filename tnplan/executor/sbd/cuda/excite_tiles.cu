@@ -72,9 +72,9 @@ template <class Sum> __device__ inline void add(Sum *sums, const double *product
 // and adds to y[row] or, for piece[3] >= 0, sets that row of `spare`. Excitations of a row as excite.cu has them, the
 // row itself before them where it counts. active[pair, a] and number_weights[row, a] are coefficients. rank[pair] is the active
 // pair, or -1. With `half` only excitations whose pair stands before a, and one half of those by a itself. A turn has
-// MOST excitations.
+// MOST excitations. Rows of y have n_beta elements, those of x n_source.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
-    opposite_spin(const Index *__restrict__ pieces, Index n_beta, Index n_active, Index shift, Index half,
+    opposite_spin(const Index *__restrict__ pieces, Index n_beta, Index n_source, Index n_active, Index shift, Index half,
           const Index *__restrict__ start, const int *__restrict__ other, const int *__restrict__ pairs,
           const signed char *__restrict__ sign, const int *__restrict__ rank, const REAL *__restrict__ active,
           const REAL *__restrict__ number_weights, const int *__restrict__ tiles, const int *__restrict__ columns,
@@ -138,8 +138,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
             auto load = [&](int s) {
                 const int k = (ahead + s) * DEEP + lane % 4;
                 if (ahead_tile < last && ahead + s < steps) {
-                    const REAL *const from = x + (Index)source[k] * (int)n_beta;
-                    const REAL *const beyond = x + (Index)source[k + 4] * (int)n_beta;
+                    const REAL *const from = x + (Index)source[k] * (int)n_source;
+                    const REAL *const beyond = x + (Index)source[k + 4] * (int)n_source;
                     next[s][0][0] = from[column.x], next[s][0][1] = from[column.y];
                     next[s][0][2] = from[column.z], next[s][0][3] = from[column.w];
                     next[s][1][0] = beyond[column.x], next[s][1][1] = beyond[column.y];

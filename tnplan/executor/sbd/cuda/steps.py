@@ -129,7 +129,7 @@ class CupyBatch:
         self._stream = cupy.cuda.get_current_stream()
         self._real = np.dtype(dtype).type
         self._kernel = cache(lambda entry: load_kernel(FILE, entry, excite_defines(dtype)))
-        self._tiled: tuple[Any, int] | None = None
+        self._tiled = cache(self._load_tiled)
 
     def put(self, array: np.ndarray) -> Array:
         """A copy on the GPU."""
@@ -151,8 +151,8 @@ class CupyBatch:
         if not len(table):
             return
         n_beta, warps = y.shape[1], tables.tiles[1].shape[1]
-        kernel, shared_bytes = self._tiled or self._load_tiled(n_beta, warps)
-        sizes = n_beta, tables.active.shape[1], block.shift, int(half)
+        kernel, shared_bytes = self._tiled(n_beta, warps)
+        sizes = n_beta, x.shape[1], tables.active.shape[1], block.shift, int(half)
         kernel(
             (len(table),), (pair_tiling.LANES * warps,),
             (
@@ -181,8 +181,8 @@ class CupyBatch:
         """y[row, j] += factor times the sum of x[other, j'] over opposite excitations of row and string."""
         n_rows, n_beta = y.shape
         self._launch(
-            "exchange", (n_rows * -(-n_beta // THREADS),), (n_rows, n_beta), *block.singles, block.up,
-            active, partners, self._real(factor), x, y,
+            "exchange", (n_rows * -(-n_beta // THREADS),), (n_rows, n_beta, x.shape[1]), *block.singles,
+            block.up, active, partners, self._real(factor), x, y,
         )  # fmt: skip
 
     def add_product(self, a: Array, b: Array, y: Array) -> None:
@@ -207,8 +207,7 @@ class CupyBatch:
         shared_bytes = tile_bytes(n_beta * in_shared, warps)
         kernel.preferred_shared_memory_carveout = 100
         kernel.max_dynamic_shared_size_bytes = max(shared_bytes, kernel.max_dynamic_shared_size_bytes)
-        self._tiled = kernel, shared_bytes
-        return self._tiled
+        return kernel, shared_bytes
 
     def _launch(self, entry: str, grid: tuple[int, ...], sizes: tuple[int, ...], *arguments: Any) -> None:
         if 0 not in grid:

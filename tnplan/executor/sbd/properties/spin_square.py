@@ -18,6 +18,7 @@ from tnplan.executor.sbd.lists.list_hamiltonian import ListHamiltonian
 from tnplan.executor.sbd.lists.listed_rows import ListedRows
 from tnplan.executor.sbd.properties.measure import densities
 from tnplan.executor.sbd.sigma.product_hamiltonian import EVEN, ODD, ProductHamiltonian
+from tnplan.executor.sbd.sigma.sector_hamiltonian import SectorHamiltonian, SectorProduct
 from tnplan.executor.sbd.solver.davidson import Operator
 
 Array = Any
@@ -45,6 +46,9 @@ def spin_square(hamiltonian: ProductHamiltonian | ListHamiltonian, x: NDArray[An
     """
     integrals = hamiltonian.integrals
     if integrals.has_common_orbitals:
+        if isinstance(hamiltonian, SectorProduct):
+            vector = hamiltonian.in_sector.blocks.vector(x)
+            return float(np.vdot(vector, hamiltonian.in_sector.apply_spin_square(vector)))
         return float(np.vdot(x, hamiltonian.alone().apply_spin_square(x)).real)
     if integrals.beta is None or integrals.beta.overlap is None:
         return None
@@ -77,13 +81,16 @@ class SpinTarget:
         parity = ODD if self.least_open % 4 == 2 else EVEN
         return (parity,) if parity in present and not self.every_state else present
 
-    def count(self, hamiltonian: ProductHamiltonian | ListHamiltonian) -> NDArray[Any]:
+    def count(self, hamiltonian: ProductHamiltonian | SectorHamiltonian | ListHamiltonian) -> NDArray[Any]:
         """Local determinants of enough open shells, and of these the ones with two equal strings."""
         shape = (hamiltonian.rows[1] - hamiltonian.rows[0], *hamiltonian.shape[1:])
         enough = np.broadcast_to(True, shape)
         if self.least_open:
             enough = hamiltonian.open_shells() >= self.least_open
-        twins = enough.trace(hamiltonian.rows[0]) if enough.ndim == 2 else 0
+        if isinstance(hamiltonian, SectorHamiltonian):
+            twins = hamiltonian.blocks.trace(enough)
+        else:
+            twins = enough.trace(hamiltonian.rows[0]) if enough.ndim == 2 else 0
         return np.array([enough.sum(), twins], np.int64)
 
     def n_states(self, counts: NDArray[Any], present: tuple[int, ...]) -> int:

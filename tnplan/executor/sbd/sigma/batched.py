@@ -138,6 +138,50 @@ def exchange_partners(matching: Matching, n_strings: int) -> Host:
     return partners
 
 
+class SpinProducts:
+    """Products with matrices within a spin, where the steps work."""
+
+    def __init__(self, steps: BatchSteps, n_columns: int) -> None:
+        """States have up to so many columns."""
+        self._steps, self._n_columns = steps, n_columns
+        self._transposed: list[Array] = []
+
+    def put(self, matrix: SpinMatrix) -> Matrix:
+        """A same-spin matrix where the steps work."""
+        if isinstance(matrix, DenseMatrix):
+            return (self._steps.put(matrix.values),)
+        return tuple(self._steps.put(table) for table in (matrix.start, matrix.column, matrix.value))
+
+    def add(self, matrix: Matrix, x: Array, y: Array) -> None:
+        """y += the matrix times x."""
+        if len(matrix) == 1:
+            self._steps.add_product(matrix[0], x, y)
+        else:
+            start, column, value = matrix
+            self._steps.sparse(start, column, value, x, y)
+
+    def reserve(self) -> None:
+        """Take the memory for transposes of rows, with which a sparse matrix acts on columns."""
+        self._transposed = [self._steps.empty(self._n_columns * ROWS_TRANSPOSED) for _ in range(2)]
+
+    def add_transposed(self, matrix: Matrix, x: Array, y: Array) -> None:
+        """y += x times the symmetric matrix."""
+        if len(matrix) == 1:
+            self._steps.add_product(x, matrix[0], y)
+            return
+        (start, column, value), n_columns = matrix, y.shape[1]
+        for first in range(0, len(y), ROWS_TRANSPOSED):
+            rows = slice(first, min(len(y), first + ROWS_TRANSPOSED))
+            count = rows.stop - first
+            x_transposed, y_transposed = (
+                memory[: n_columns * count].reshape(n_columns, count) for memory in self._transposed
+            )
+            self._steps.copy(x[rows].T, x_transposed)
+            self._steps.copy(y[rows].T, y_transposed)
+            self._steps.sparse(start, column, value, x_transposed, y_transposed)
+            self._steps.copy(y_transposed.T, y[rows])
+
+
 class BatchedHamiltonian:
     """The rows of H that a `ProductHamiltonian` holds, without the core energy, made where `steps` work."""
 
@@ -152,14 +196,10 @@ class BatchedHamiltonian:
             put(h.beta.pairs.active), put(tables.active), put(tables.number_weights), put(tables.filled),
             put(tables.numbers), tuple(map(put, h.tiles)), steps.empty(0, n_beta),
         )  # fmt: skip
-        self._beta: Matrix = () if h.symmetric else self._put_matrix(h.beta.matrix)
-        self._transposed = [steps.empty(n_beta * ROWS_TRANSPOSED) for _ in range(2 * (len(self._beta) == 3))]
-
-    def _put_matrix(self, matrix: SpinMatrix) -> Matrix:
-        """A same-spin matrix where the steps work."""
-        if isinstance(matrix, DenseMatrix):
-            return (self._steps.put(matrix.values),)
-        return tuple(self._steps.put(table) for table in (matrix.start, matrix.column, matrix.value))
+        self._products = SpinProducts(steps, n_beta)
+        self._beta: Matrix = () if h.symmetric else self._products.put(h.beta.matrix)
+        if len(self._beta) == 3:
+            self._products.reserve()
 
     def block(self, first: int, last: int) -> BatchedBlock:
         """What rows first .. last-1 of a state contribute from, ready for `add_rows`."""
@@ -176,7 +216,7 @@ class BatchedHamiltonian:
         up = (singles.create > singles.destroy)[entries].astype(np.int8)
         return BatchedBlock(
             -1 if shift is None else shift, tuple(map(put, (start, *chosen))),
-            self._put_matrix(block.matrix), tuple(map(put, tasks)), put(up),
+            self._products.put(block.matrix), tuple(map(put, tasks)), put(up),
         )  # fmt: skip
 
     def put(self, array: Host) -> Array:
@@ -201,34 +241,9 @@ class BatchedHamiltonian:
 
     def add_rows(self, block: BatchedBlock, x: Array, local: Array, y: Array, half: bool) -> None:
         """See `ProductHamiltonian.add_rows`. Allocates nothing."""
-        self._add_product(block.matrix, x, y)
+        self._products.add(block.matrix, x, y)
         if block.shift >= 0 and not half:
-            self._add_transposed(local, y)
+            self._products.add_transposed(self._beta, local, y)
         factor = 0.5 if half else 1.0
         self._steps.add_number_operators(block, self._tables, factor, x, y)
         self._steps.add_opposite_spin(block, self._tables, half, x, y)
-
-    def _add_product(self, matrix: Matrix, x: Array, y: Array) -> None:
-        """y += the local rows of the alpha matrix times x."""
-        if len(matrix) == 1:
-            self._steps.add_product(matrix[0], x, y)
-        else:
-            start, column, value = matrix
-            self._steps.sparse(start, column, value, x, y)
-
-    def _add_transposed(self, local: Array, y: Array) -> None:
-        """y += the local rows of the state times the beta matrix."""
-        if len(self._beta) == 1:
-            self._steps.add_product(local, self._beta[0], y)
-            return
-        start, column, value = self._beta
-        for first in range(0, len(y), ROWS_TRANSPOSED):
-            rows = slice(first, min(len(y), first + ROWS_TRANSPOSED))
-            count = rows.stop - first
-            x_transposed, y_transposed = (
-                memory[: self.shape[1] * count].reshape(self.shape[1], count) for memory in self._transposed
-            )
-            self._steps.copy(local[rows].T, x_transposed)
-            self._steps.copy(y[rows].T, y_transposed)
-            self._steps.sparse(start, column, value, x_transposed, y_transposed)
-            self._steps.copy(y_transposed.T, y[rows])

@@ -44,9 +44,9 @@ class OppositeSpinTables(NamedTuple):
         names = "numbers", "active", "number_weights", "filled"
         return self._replace(**{name: getattr(self, name).astype(dtype, copy=False) for name in names})
 
-    def scratch(self, dtype: Any) -> tuple[Array, Array, Array]:
-        """Of one thread: the rows, weights and values of the lanes."""
-        weights, values = (_aligned(count, dtype) for count in (self.active.shape[1], len(self.bounds) // 2))
+    def scratch(self, dtype: Any, n_columns: int) -> tuple[Array, Array, Array]:
+        """Of one thread: the rows, weights and values of the lanes, for rows of so many columns."""
+        weights, values = (_aligned(count, dtype) for count in (self.active.shape[1], n_columns))
         return np.empty(SIMD_LANES, np.int64), weights, values
 
 

@@ -128,8 +128,8 @@ def add_opposite_spin(
 
 @jit
 def _add_numbers(factor: Any, numbers: Any, source: Any, out: Any) -> None:
-    """out += factor times numbers times source, element by element."""
-    for b in range(out.size):
+    """out += factor times numbers times source, element by element; nothing where there are no numbers."""
+    for b in range(numbers.size):
         out[b] += factor * numbers[b] * source[b]
 
 
@@ -150,13 +150,15 @@ def add_transpose(first: int, last: int, step: int, parity: int, y: Any) -> None
 
 @jit
 def exchange_spins(
-    first: int, last: int, above: int, factor: float, singles: Any, matching: Any, x: Any, out: Any
+    first: int, last: int, above: int, factor: float, singles: Any, matchings: Any, x: Any, out: Any
 ) -> None:
     """out[i, :] += factor times the sum over p != q of E^a_pq E^b_qp x, for alpha strings above + i."""
-    # Both spins are excited by the same pair of orbitals in opposite directions. `matching` lists,
-    # by pair, the beta strings that it joins: upper[e] fills the higher orbital.
+    # Both spins are excited by the same pair of orbitals in opposite directions. The first of `matchings`
+    # lists, by pair, the beta strings that alpha's excitations down go with: to upper[f], which fills the
+    # higher orbital, from lower[f]. The second has those of alpha's excitations up: to lower[f].
     start_a, other, create, destroy, sign, pairs, _, _ = singles
-    _, active, start, upper, lower = matching
+    _, active, start, upper, lower = matchings[0]
+    _, _, start_down, upper_down, lower_down = matchings[1]
     for i in range(first, last):
         for e in range(start_a[above + i], start_a[above + i + 1]):
             a = active[pairs[e]]
@@ -167,12 +169,13 @@ def exchange_spins(
             # negative ones behind it; so the sign is one factor for each half.
             for half in range(2):
                 s = factor * (sign[e] if half == 0 else -sign[e])
-                for f in range(start[2 * a + half], start[2 * a + half + 1]):
-                    # Alpha's electron has gone down, to the lower orbital; so beta's goes up.
-                    if create[e] < destroy[e]:
+                # Alpha's electron has gone down, to the lower orbital; so beta's goes up.
+                if create[e] < destroy[e]:
+                    for f in range(start[2 * a + half], start[2 * a + half + 1]):
                         out[i, upper[f]] += s * row[lower[f]]
-                    else:
-                        out[i, lower[f]] += s * row[upper[f]]
+                else:
+                    for f in range(start_down[2 * a + half], start_down[2 * a + half + 1]):
+                        out[i, lower_down[f]] += s * row[upper_down[f]]
 
 
 @jit

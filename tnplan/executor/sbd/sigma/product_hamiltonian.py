@@ -34,6 +34,7 @@ from tnplan.executor.sbd.basis.excitations import (
     match_pairs,
 )
 from tnplan.executor.sbd.basis.integrals import Integrals, spin_constant
+from tnplan.executor.sbd.basis.sector import Sector
 from tnplan.executor.sbd.basis.strings import StringSet
 from tnplan.executor.sbd.sigma import cost_model as cost
 from tnplan.executor.sbd.sigma.cost_model import partition_rows
@@ -178,8 +179,10 @@ class ProductHamiltonian(OneRank):
     dtype = "float64"
     sector: Array | None = None
     """Which products of the local rows states may have, bool; None: all."""
-    irrep: tuple[Array, Array, int] | None = None
+    restricted: Sector | None = None
     """What `restrict` was given."""
+    has_matrices = True
+    """Whether there are matrices within a spin, without which no product can be made."""
 
     def __init__(
         self, integrals: Integrals, alpha: StringSet, beta: StringSet | None = None, *,
@@ -215,12 +218,15 @@ class ProductHamiltonian(OneRank):
 
         # Dense matrices where products of matrices are faster than sparse ones and the memory holds them.
         def spin(number: int, strings: StringSet, excitations: Singles, rows: tuple[int, int]) -> Spin:
-            chosen = dense
+            chosen = dense if self.has_matrices else False
             if chosen is None:
                 chosen = cost.dense_is_faster(len(strings), int(excitations.linked.sum()), rates)
                 chosen = chosen and cost.dense_bytes(rows[1] - rows[0], len(strings)) <= spin_bytes
             of_spin = integrals.of_spin(number)
-            matrix = same_spin(strings, of_spin, excitations.linked, chosen, self.threads, rows)
+            linked = excitations.linked
+            if not self.has_matrices:
+                rows, linked = (0, 0), linked[:0]
+            matrix = same_spin(strings, of_spin, linked, chosen, self.threads, rows)
             filled, energies = strings.occupied.astype(np.float64), string_energies(strings, of_spin)
             matching, pairs = match_pairs(excitations), active_pairs(excitations)
             return Spin(strings, filled, excitations, matching, pairs, energies, matrix)
@@ -232,10 +238,10 @@ class ProductHamiltonian(OneRank):
         self.parities: tuple[int, ...] = (EVEN, ODD) if self.symmetric and len(alpha) > 1 else (NEITHER,)
         self._all_rows: Any = self.block(0, self.shape[0])
 
-    def restrict(self, alpha: Array, beta: Array, product: int) -> None:
-        """From now on states have products of strings alone whose labels alpha[i] ^ beta[j] are `product`."""
-        self.irrep = alpha, beta, product
-        self.sector = alpha[slice(*self.rows), None] ^ beta[None, :] == product
+    def restrict(self, sector: Sector) -> None:
+        """From now on states have products of strings of a sector alone."""
+        self.restricted = sector
+        self.sector = sector.alpha[slice(*self.rows), None] ^ sector.beta[None, :] == sector.irrep
 
     def as_type(self, dtype: str) -> ProductHamiltonian:
         """The same with products in "float32" or "float64"."""
@@ -293,20 +299,25 @@ class ProductHamiltonian(OneRank):
 
     def diagonal(self) -> Array:
         """The diagonal of H over the local rows."""
+        return self.diagonal_of(slice(*self.rows), slice(None))
+
+    def diagonal_of(self, rows: slice | Array, columns: slice | Array) -> Array:
+        """The diagonal of H over the products of some alpha and some beta strings."""
         from tnplan.executor.sbd.sigma import opposite_spin_kernel
 
         # E_i + E_j + sum_{p, r} n_ip (pp|rr) n_jr; diagonal pairs are the first n.
-        n, local = self.integrals.n_orbitals, slice(*self.rows)
+        n = self.integrals.n_orbitals
         numbers, of_beta = self.integrals.mixed[:n, :n], self.beta.strings.occupied.astype(np.float64)
         of_alpha = of_beta if self.symmetric else self.alpha.strings.occupied.astype(np.float64)
         # Invariant: with equal sets both sums take the same numbers, so that the diagonal is symmetric to
         # the last bit, and parities stay exact.
         others = of_beta @ numbers.T
-        weights = (others if self.symmetric else of_alpha @ numbers)[local]
-        sides = (of_alpha[local], weights, self.alpha.energies[local]), (
-            np.ascontiguousarray(of_beta.T), np.ascontiguousarray(others.T), self.beta.energies
+        weights = (others if self.symmetric else of_alpha @ numbers)[rows]
+        sides = (of_alpha[rows], weights, self.alpha.energies[rows]), (
+            np.ascontiguousarray(of_beta[columns].T), np.ascontiguousarray(others[columns].T),
+            self.beta.energies[columns],
         )  # fmt: skip
-        diagonal = np.empty((len(weights), self.shape[1]), self.dtype)
+        diagonal = np.empty((len(weights), len(sides[1][2])), self.dtype)
         over_rows(
             len(diagonal), self.threads,
             lambda first, last: opposite_spin_kernel.fill_diagonal(
@@ -342,7 +353,7 @@ class ProductHamiltonian(OneRank):
         """Add to y, the local rows, factor times the sum of E^a_pq E^b_qp x for p != q, x rows of a block."""
         from tnplan.executor.sbd.sigma import opposite_spin_kernel
 
-        arguments = self.rows[0], factor, block.singles, self.beta.matching, x, y
+        arguments = self.rows[0], factor, block.singles, (self.beta.matching, self.beta.matching), x, y
         over_rows(
             len(y), self.threads,
             lambda first, last: opposite_spin_kernel.exchange_spins(first, last, *arguments),
@@ -402,7 +413,7 @@ class ProductHamiltonian(OneRank):
             if inside and not half:
                 self.beta.matrix.add_transposed(first, last, local, y)
             opposite_spin_kernel.add_opposite_spin(
-                first, last, above, below, half, singles, tables, x, tables.scratch(x.dtype), y
+                first, last, above, below, half, singles, tables, x, tables.scratch(x.dtype, x.shape[1]), y
             )
 
         over_rows(len(y), self.threads, rows)

@@ -23,6 +23,7 @@ from tnplan.executor.sbd.lists.listed_rows import ListedRows
 from tnplan.executor.sbd.lists.qubit_hamiltonian import QubitHamiltonian
 from tnplan.executor.sbd.properties.spin_square import SpinTarget, dense_matrix
 from tnplan.executor.sbd.sigma.product_hamiltonian import EVEN, NEITHER, ODD, ProductHamiltonian
+from tnplan.executor.sbd.sigma.sector_hamiltonian import SectorHamiltonian
 
 DETERMINANTS = 300
 """So many determinants of least energy are diagonalized exactly."""
@@ -35,6 +36,9 @@ ELEMENTS_OF_SPANS = 1 << 14, 1 << 18
 WIDTH, TEST_WIDTH = 0.1, 1.0
 """Random vectors fall off where energies are above the least one by this share of their mean distance. Those
 of tests do later: states of other determinants than the lowest then have nearly as large a share of them."""
+
+
+StartHamiltonian = ProductHamiltonian | SectorHamiltonian | ListHamiltonian | QubitHamiltonian
 
 
 class LowDeterminants(NamedTuple):
@@ -83,7 +87,7 @@ class LowStates:
 
 
 def lowest_determinants(
-    hamiltonian: ProductHamiltonian | ListHamiltonian | QubitHamiltonian,
+    hamiltonian: StartHamiltonian,
     n_roots: int,
     target: SpinTarget | None = None,
 ) -> LowDeterminants:
@@ -101,9 +105,7 @@ def lowest_determinants(
     return LowDeterminants(numbers + above, energies[chosen], len(energies), total)
 
 
-def _fits_spin(
-    hamiltonian: ProductHamiltonian | ListHamiltonian | QubitHamiltonian, target: SpinTarget | None
-) -> Array | None:
+def _fits_spin(hamiltonian: StartHamiltonian, target: SpinTarget | None) -> Array | None:
     """Which local determinants have enough open shells for the wanted spin; None: all."""
     if target is None or not target.least_open or isinstance(hamiltonian, QubitHamiltonian):
         return None
@@ -127,18 +129,21 @@ def count_at_start(n_roots: int) -> int:
 
 
 def lowest_states(
-    hamiltonian: ProductHamiltonian | ListHamiltonian | QubitHamiltonian, n_roots: int, low: LowDeterminants,
+    hamiltonian: StartHamiltonian, n_roots: int, low: LowDeterminants,
     target: SpinTarget | None = None,
 ) -> LowStates:  # fmt: skip
     """The lowest states among chosen determinants, and those of the other parity with them."""
     parities = hamiltonian.parities if target is None else target.parities(hamiltonian.parities)
-    width = prod(hamiltonian.shape[1:])
+    # Determinants of a sector by their numbers in whole states, which tell rows and columns.
+    blocks = hamiltonian.blocks if isinstance(hamiltonian, SectorHamiltonian) else None
+    numbers = low.numbers if blocks is None else blocks.in_whole(low.numbers)
+    width = prod((hamiltonian.shape if blocks is None else blocks.whole_shape)[1:])
     # H among the few determinants is exact and dense.
-    among_low, chosen = _among(hamiltonian, low.numbers)
+    among_low, chosen = _among(hamiltonian, numbers, width)
     matrix = dense_matrix(among_low, target)
     states = []
     # There are no more states of a spin than determinants that have a part of it.
-    fitting = chosen[~np.isin(chosen, low.numbers[np.isinf(low.energies)])]
+    fitting = chosen[~np.isin(chosen, numbers[np.isinf(low.energies)])]
     for parity in parities:
         # Columns of a frame are (|i j> +- |j i>) / sqrt 2: states of one parity under exchange of the spins.
         frame, count = _Frame(chosen, width, parity), len(_Frame(fitting, width, parity).rows)
@@ -146,14 +151,15 @@ def lowest_states(
             continue
         energies, columns = np.linalg.eigh(frame.of_rows(frame.of_rows(matrix).T).T)
         vectors = frame.spread(columns[:, : min(count, n_roots)].T)
+        places = chosen if blocks is None else blocks.in_vector(chosen)
         for energy, vector in zip(energies, vectors, strict=False):
-            states.append((float(energy), SparseState(chosen, vector, parity)))
+            states.append((float(energy), SparseState(places, vector, parity)))
     states.sort(key=lambda entry: entry[0])
     return LowStates([state for _, state in states], low)
 
 
 def random_rows(
-    hamiltonian: ProductHamiltonian | ListHamiltonian | QubitHamiltonian, low: LowDeterminants,
+    hamiltonian: StartHamiltonian, low: LowDeterminants,
     target: SpinTarget | None, seed: int, width: float = WIDTH,
 ) -> Array:  # fmt: skip
     """The local rows of a random vector, which has a part of every symmetry.
@@ -188,10 +194,11 @@ def random_rows(
     return values
 
 
-def _among(
-    hamiltonian: ProductHamiltonian | ListHamiltonian | QubitHamiltonian, chosen: Array
-) -> tuple[ListedRows, Array]:
-    """H among chosen determinants, and those of the other parity with them; the numbers of all."""
+def _among(hamiltonian: StartHamiltonian, chosen: Array, width: int) -> tuple[ListedRows, Array]:
+    """H among chosen determinants, and those of the other parity with them; the numbers of all.
+
+    Of products of strings they are flat numbers of rows of `width` elements.
+    """
     if isinstance(hamiltonian, QubitHamiltonian):
         return hamiltonian.among(chosen), chosen
     if isinstance(hamiltonian, ListHamiltonian):
@@ -199,7 +206,6 @@ def _among(
         basis = replace(hamiltonian.basis.take(chosen), given=np.arange(len(chosen)))
     else:
         if hamiltonian.symmetric:
-            width = hamiltonian.shape[1]
             row, column = np.divmod(chosen, width)
             chosen = np.unique(np.concatenate([chosen, column * width + row]))
         basis = from_product(hamiltonian.alpha.strings, hamiltonian.beta.strings, chosen)

@@ -73,7 +73,7 @@ def of_products() -> list[Sample]:
             (0, 0, 0, 0, True, SINGLES, opposite, MATRIX, scratch, MATRIX),
         ),
         (opposite_spin_kernel.add_transpose, (0, 0, 0, 0, MATRIX)),
-        (opposite_spin_kernel.exchange_spins, (0, 0, 0, 0.0, SINGLES, matching, MATRIX, MATRIX)),
+        (opposite_spin_kernel.exchange_spins, (0, 0, 0, 0.0, SINGLES, (matching, matching), MATRIX, MATRIX)),
     ]  # fmt: skip
 
 

@@ -6,6 +6,7 @@ Knows what a solve allocates; allocates nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import prod
 
 from tnplan.common.errors import InputError
 from tnplan.common.units import size_text
@@ -15,6 +16,7 @@ from tnplan.executor.sbd.sigma.batched import ROWS_TRANSPOSED
 from tnplan.executor.sbd.sigma.opposite_spin import entries_bytes, scratch_bytes, table_bytes
 from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian
 from tnplan.executor.sbd.sigma.same_spin import SparseMatrix
+from tnplan.executor.sbd.sigma.sector_hamiltonian import SectorHamiltonian
 from tnplan.executor.sbd.solver.davidson import Criteria
 
 TEMPORARIES = 6
@@ -22,6 +24,8 @@ TEMPORARIES_A_ROOT = 5
 """Vectors that a step, its checkpoint and a test need besides those of the subspace (by tracemalloc)."""
 
 
+MEASURED = 2
+"""Whole states that measuring one takes besides: its weights, and what they are made from."""
 PENALTY_VECTORS = 4
 """Vectors that a multiplication with a spin penalty needs besides: the diagonal of S^2, and its products."""
 
@@ -94,6 +98,24 @@ def batched_bytes(hamiltonian: ProductHamiltonian) -> int:
     return total
 
 
+def batched_sector_bytes(hamiltonian: SectorHamiltonian) -> int:
+    """The arrays of a `BatchedSector` in fp64."""
+    h = hamiltonian
+    total = h.matrices_bytes + h.coefficient_bytes + 8 * (h.spare_elements + h.turned_elements)
+    for links, tiled in zip(h.links, h.tiles, strict=True):
+        for link, (tiles, tasks) in zip(links, tiled, strict=True):
+            total += link.batched_bytes + tiles.size_bytes + tasks.size_bytes
+    matrices = h.beta_matrices.values()
+    if any(isinstance(matrix, SparseMatrix) for matrix in matrices):
+        total += 2 * 8 * ROWS_TRANSPOSED * max(block.shape[1] for block in h.blocks.blocks)
+    return total
+
+
+def whole_states_bytes(shape: tuple[int, ...], n_roots: int) -> int:
+    """The memory of whole states [alpha string, beta string] of a sector's roots, and to measure them."""
+    return 8 * prod(shape) * (n_roots + MEASURED)
+
+
 def exchange_bytes(hamiltonian: ProductHamiltonian, n_rows: int, gathers: bool) -> int:
     """The buffers of a `DistributedHamiltonian` on a rank that holds so many rows."""
     shares = hamiltonian.partition
@@ -134,6 +156,26 @@ def fit_product(
         "give fewer strings, fewer threads, more ranks or more memory",
         topic="memory",
     )  # fmt: skip
+
+
+def fit_sector(
+    hamiltonian: SectorHamiltonian, table_bytes: int, whole_bytes: int, n_roots: int, criteria: Criteria,
+    memory_bytes: float,
+) -> MemoryFit:  # fmt: skip
+    """The fit of one representation's states in a memory; InputError where there is none.
+
+    `whole_bytes` is what whole states take when the solve has ended, and its vectors are gone.
+    """
+    needed = table_bytes + whole_bytes
+    if needed > memory_bytes:
+        raise InputError(
+            "memory", f"is {size_text(memory_bytes)}, but the solve needs {size_text(needed)}",
+            "give fewer strings, fewer threads, fewer roots or more memory",
+            topic="memory",
+        )  # fmt: skip
+    elements = hamiltonian.shape[0]
+    fitted = fit_memory(elements, n_roots, criteria, memory_bytes - table_bytes)
+    return MemoryFit(fitted, True, table_bytes + max(whole_bytes, vectors_bytes(elements, n_roots, fitted)))
 
 
 def fit_list(

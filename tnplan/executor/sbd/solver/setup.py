@@ -16,7 +16,7 @@ from tnplan.executor.device.protocols.communicator import Communicator, agree
 from tnplan.executor.device.select import open_device
 from tnplan.executor.sbd.basis.determinants import DeterminantList
 from tnplan.executor.sbd.basis.integrals import Integrals
-from tnplan.executor.sbd.basis.space import Space
+from tnplan.executor.sbd.basis.sector import Sector
 from tnplan.executor.sbd.basis.strings import StringSet
 from tnplan.executor.sbd.lists.batched_list import BatchedList
 from tnplan.executor.sbd.lists.list_hamiltonian import ListHamiltonian
@@ -24,17 +24,22 @@ from tnplan.executor.sbd.lists.qubit_hamiltonian import PauliTerms, QubitHamilto
 from tnplan.executor.sbd.properties.measure import FermionHamiltonian
 from tnplan.executor.sbd.sigma import cost_model as cost
 from tnplan.executor.sbd.sigma.batched import BatchedHamiltonian
+from tnplan.executor.sbd.sigma.batched_sector import BatchedSector
 from tnplan.executor.sbd.sigma.complex_hamiltonian import product_hamiltonian
 from tnplan.executor.sbd.sigma.distributed import HamiltonianRows
 from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian
+from tnplan.executor.sbd.sigma.sector_hamiltonian import SectorProduct
 from tnplan.executor.sbd.solver.davidson import Criteria
 from tnplan.executor.sbd.solver.kernel_samples import TILE_KERNELS
 from tnplan.executor.sbd.solver.memory_estimate import (
     MemoryFit,
     batched_bytes,
+    batched_sector_bytes,
     fit_list,
     fit_product,
+    fit_sector,
     tables_bytes,
+    whole_states_bytes,
 )
 from tnplan.executor.sbd.solver.vector_backend import DistributedVectors, Hamiltonian, VectorBackend
 
@@ -82,6 +87,8 @@ class SolveRequest:
     criteria: Criteria
     memory_bytes: float
     threads: int
+    sector: Sector | None = None
+    """The products of strings that states may have; None: all."""
 
 
 def choose_device(name: str, world: Communicator, threads: int) -> ChosenDevice:
@@ -109,10 +116,15 @@ def set_up_solve(
         return _set_up_list(integrals, space, device, world, request)
     if gpu:
         compile_soon(TILE_KERNELS)
+    sector = request.sector
+    if sector is not None and takes_blocks(integrals, world.size):
+        return _set_up_sector(integrals, space, sector, device, world, request)
     product = product_hamiltonian(
         integrals, *space, threads=request.threads, memory_bytes=request.memory_bytes / 2,
         rank_of=(world.rank, world.size), rates=cost.GPU if gpu else cost.CPU,
     )  # fmt: skip
+    if sector is not None:
+        product.restrict(sector)
     if gpu:
         from tnplan.executor.sbd.cuda.steps import check_gpu
 
@@ -130,11 +142,36 @@ def set_up_solve(
     return _set_up(product, make, fit, device, world, peak_bytes, product.pairs_contributing)
 
 
-def keep_symmetry(setup: SolveSetup[FermionHamiltonian], space: Space) -> None:
-    """Keep a product's states to the representation that the space asks for, if any; lists hold no others."""
-    if isinstance(setup.hamiltonian, ProductHamiltonian) and space.irrep is not None and space.irreps:
-        alpha, beta = space.irreps
-        setup.hamiltonian.restrict(alpha, beta, space.irrep - 1)
+def takes_blocks(integrals: Integrals, n_ranks: int) -> bool:
+    """Whether vectors over products of strings of one representation hold nothing else."""
+    return n_ranks == 1 and not (integrals.is_complex or integrals.has_ordered_pairs)
+
+
+def _set_up_sector(
+    integrals: Integrals, strings: tuple[StringSet, StringSet | None], sector: Sector, device: ChosenDevice,
+    world: Communicator, request: SolveRequest,
+) -> SolveSetup[FermionHamiltonian]:  # fmt: skip
+    """The same for products of strings of one representation, of which vectors hold nothing else."""
+    gpu = device.free_bytes is not None
+    product = SectorProduct(
+        integrals, *strings, sector, threads=request.threads, memory_bytes=request.memory_bytes / 2,
+        rates=cost.GPU if gpu else cost.CPU,
+    )  # fmt: skip
+    h, peak_bytes, backend = product.in_sector, _meter(gpu), None
+    if gpu:
+        from tnplan.executor.sbd.cuda.steps import CupyBatch, check_gpu
+
+        check_gpu(max(block.shape[1] for block in h.blocks.blocks))
+        table_bytes = batched_sector_bytes(h) + POOL_VECTORS * 8 * h.shape[0]
+        backend = DistributedVectors(h, device.ranks, lambda dtype: BatchedSector(h, CupyBatch(dtype)))
+    else:
+        table_bytes = h.size_bytes
+    whole_bytes = 0 if gpu else whole_states_bytes(product.shape, request.n_roots)
+    fit = fit_sector(h, table_bytes, whole_bytes, request.n_roots, request.criteria, request.memory_bytes)
+    return SolveSetup(
+        product, backend, fit.criteria, fit.predicted_bytes, "gpu" if gpu else "cpu", world.size,
+        fit.gathers, peak_bytes, h.pairs_contributing,
+    )  # fmt: skip
 
 
 def set_up_qubits(

@@ -27,6 +27,7 @@ from tnplan.executor.sbd.lists.qubit_hamiltonian import PauliTerms, QubitHamilto
 from tnplan.executor.sbd.properties.measure import FermionHamiltonian
 from tnplan.executor.sbd.properties.spin_square import SpinTarget
 from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian
+from tnplan.executor.sbd.sigma.sector_hamiltonian import SectorHamiltonian, SectorProduct
 from tnplan.executor.sbd.solver.davidson import Criteria, DavidsonStep, OnStep, Solution, Vectors, davidson
 from tnplan.executor.sbd.solver.initial_guess import TEST_WIDTH, LowStates
 from tnplan.executor.sbd.solver.lower_states import lowest_of_every_symmetry
@@ -99,6 +100,10 @@ LENGTH_ERROR = 1e-2
 """How far from 1 the length of a checkpoint's vector may be."""
 
 
+Solvable = FermionHamiltonian | QubitHamiltonian
+"""What `solve` takes."""
+
+
 @dataclass(frozen=True)
 class SpinPenalty:
     """A term weight (S^2 - s (s + 1))^power of the operator, which raises states of another total spin.
@@ -160,12 +165,14 @@ def ranking_target(penalty: SpinPenalty) -> SpinTarget:
     return SpinTarget(wanted, weight, power, penalty.every_state)
 
 
-def identity_of_solve(hamiltonian: Hamiltonian, terms: Integrals | PauliTerms, options: str) -> str:
+def identity_of_solve(hamiltonian: Solvable, terms: Integrals | PauliTerms, options: str) -> str:
     """What a checkpoint belongs to."""
     digest = hashlib.sha256(f"{terms.identity} {options}".encode())
     if isinstance(hamiltonian, ProductHamiltonian):
         arrays = [hamiltonian.alpha.strings.words, hamiltonian.beta.strings.words]
-        arrays += [np.asarray(array) for array in hamiltonian.irrep or ()]
+        arrays += [np.asarray(array) for array in hamiltonian.restricted or ()]
+        if isinstance(hamiltonian, SectorProduct):
+            digest.update(b"blocks")
     elif isinstance(hamiltonian, QubitHamiltonian):
         arrays = [hamiltonian.strings.words]
     else:
@@ -177,7 +184,7 @@ def identity_of_solve(hamiltonian: Hamiltonian, terms: Integrals | PauliTerms, o
 
 
 def solve(
-    hamiltonian: Hamiltonian, terms: Integrals | PauliTerms, n_roots: int = 1, *,
+    hamiltonian: Solvable, terms: Integrals | PauliTerms, n_roots: int = 1, *,
     criteria: Criteria | None = None, penalty: SpinPenalty | None = None, start: Sequence[Array] = (),
     mixed_precision: bool = False, checkpoint: Path | None = None, resume: bool = False,
     progress: Callable[[DavidsonStep], None] | None = None, backend: VectorBackend | None = None,
@@ -194,13 +201,15 @@ def solve(
     # The order: a small exact solve for the start, iterations in fp32 if asked for, iterations in
     # fp64, tests in all symmetries. Energies and residuals always come from fp64.
     criteria = criteria or Criteria()
-    check_roots(n_roots, int(np.prod(hamiltonian.shape)))
-    vector_backend = backend or HostVectors(hamiltonian)
+    # What vectors are over: blocks of one symmetry, or the whole space.
+    over = hamiltonian.in_sector if isinstance(hamiltonian, SectorProduct) else hamiltonian
+    check_roots(n_roots, int(np.prod(over.shape)))
+    vector_backend = backend or HostVectors(over)
     targets: list[SpinTarget] | list[None] = [None]
     if penalty is not None:
         assert isinstance(terms, Integrals)
-        assert not isinstance(hamiltonian, QubitHamiltonian)
-        targets, n_states = _spin_targets(hamiltonian, terms, penalty, vector_backend)
+        assert not isinstance(over, QubitHamiltonian)
+        targets, n_states = _spin_targets(over, terms, penalty, vector_backend)
         check_roots(n_roots, n_states, "states that the spin penalty keeps")
     # A checkpoint belongs to one problem: its identity has the Hamiltonian, roots and penalty in it.
     store = None
@@ -220,9 +229,11 @@ def solve(
             raise StoppedRunError(stop)
 
     checkpointing = nullcontext() if store is None else keeping()
-    read = partial(_start_vectors, hamiltonian, start=start, store=store, resume=resume)
-    search = _StateSearch(vector_backend, hamiltonian, n_roots, criteria, on_step, mixed_precision, read)
-    with checkpointing, blas_threads(_threads_of_blas(hamiltonian)):
+    if isinstance(over, SectorHamiltonian):
+        start = [over.blocks.vector(_of_shape(state, hamiltonian.shape)) for state in start]
+    read = partial(_start_vectors, over, start=start, store=store, resume=resume)
+    search = _StateSearch(vector_backend, over, n_roots, criteria, on_step, mixed_precision, read)
+    with checkpointing, blas_threads(_threads_of_blas(over)):
         solution = search.with_spin(targets)
         if store is not None and not solution.converged:
             _write_checkpoint(vector_backend, store, solution.vectors)
@@ -230,6 +241,8 @@ def solve(
         if penalty is not None:
             energies = vector_backend.energies(solution.vectors)
         states = [vector_backend.collect(state) for state in solution.states]
+        if isinstance(over, SectorHamiltonian):
+            states = [over.blocks.whole(state) for state in states if state is not None]
     return replace(solution, states=states if vector_backend.first else [], energies=energies + terms.core)
 
 
@@ -274,7 +287,7 @@ class _StateSearch:
                 f"ask for at most {len(vectors)} roots",
             )  # fmt: skip
         early = 0
-        if self.mixed_precision and isinstance(self.hamiltonian, ProductHamiltonian):
+        if self.mixed_precision and isinstance(self.hamiltonian, ProductHamiltonian | SectorHamiltonian):
             vectors, early = self._in_single(self.hamiltonian, vectors)
         operator = backend.operator(DOUBLE)
         begin = [(backend.put(vector, DOUBLE), parity) for vector, parity in vectors]
@@ -289,7 +302,9 @@ class _StateSearch:
         )  # fmt: skip
         return replace(solution, early_multiplications=early)
 
-    def _in_single(self, hamiltonian: ProductHamiltonian, vectors: Vectors) -> tuple[Vectors, int]:
+    def _in_single(
+        self, hamiltonian: ProductHamiltonian | SectorHamiltonian, vectors: Vectors
+    ) -> tuple[Vectors, int]:
         """Better vectors by iterations in fp32, as far as rounding errors let them come; multiplications.
 
         That may be less far than is known beforehand: fp32 is also left where residuals stand still.
@@ -332,8 +347,9 @@ def _write_checkpoint(backend: VectorBackend, store: SolveCheckpoint, vectors: V
 
 
 def _spin_targets(
-    hamiltonian: FermionHamiltonian, integrals: Integrals, penalty: SpinPenalty, backend: VectorBackend
-) -> tuple[list[SpinTarget], int]:
+    hamiltonian: FermionHamiltonian | SectorHamiltonian, integrals: Integrals, penalty: SpinPenalty,
+    backend: VectorBackend,
+) -> tuple[list[SpinTarget], int]:  # fmt: skip
     """What to try for a penalty, and how many states have its spin; InputError where none can."""
     check_spin(penalty, integrals)
     targets = spin_targets(penalty, integrals)
@@ -413,15 +429,20 @@ def _is_state(hamiltonian: Hamiltonian, parities: tuple[int, ...], vector: Array
     return abs(float(np.linalg.norm(hamiltonian.project(vector, parity))) - 1) < LENGTH_ERROR
 
 
+def _of_shape(state: Array, shape: tuple[int, ...]) -> Array:
+    """A state to start from, which has this shape."""
+    if state.shape != shape:
+        raise InputError("start", f"has a state of shape {state.shape}", f"give states of shape {shape}")
+    return state
+
+
 def _of_parities(
     hamiltonian: Hamiltonian, start: Sequence[Array], parities: tuple[int, ...]
 ) -> list[tuple[Array, int]]:
     """Whole states split by parity, each projection orthogonal to those before it and normalized."""
     vectors: list[tuple[Array, int]] = []
     for state in start:
-        if state.shape != hamiltonian.shape:
-            problem = f"has a state of shape {state.shape}"
-            raise InputError("start", problem, f"give states of shape {hamiltonian.shape}")
+        _of_shape(state, hamiltonian.shape)
         if not np.isfinite(state).all() or not np.any(state):
             problem = "has a state with only zeros, NaN or infinity"
             raise InputError("start", problem, "give finite values, not all of them 0")

@@ -17,6 +17,7 @@ from tnplan.executor.sbd.properties.measure import FermionHamiltonian
 from tnplan.executor.sbd.properties.spin_square import PenalizedHamiltonian, SpinTarget
 from tnplan.executor.sbd.sigma.distributed import DistributedHamiltonian, HamiltonianRows
 from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian
+from tnplan.executor.sbd.sigma.sector_hamiltonian import BlockedOperator, SectorHamiltonian
 from tnplan.executor.sbd.solver.davidson import Operator
 from tnplan.executor.sbd.solver.initial_guess import (
     WIDTH,
@@ -32,7 +33,7 @@ from tnplan.executor.sbd.solver.initial_guess import (
 Array = Any
 Host = NDArray[Any]
 Result = TypeVar("Result")
-Hamiltonian = FermionHamiltonian | QubitHamiltonian
+Hamiltonian = FermionHamiltonian | SectorHamiltonian | QubitHamiltonian
 
 
 class VectorBackend(Protocol):
@@ -135,7 +136,7 @@ class HostVectors(_StartVectors):
     def operator(self, dtype: str) -> Operator:
         """The Hamiltonian, with its penalty."""
         h = self._hamiltonian
-        if isinstance(h, ProductHamiltonian) and dtype != "float64":
+        if isinstance(h, ProductHamiltonian | SectorHamiltonian) and dtype != "float64":
             h = h.as_type(dtype)
         if self.target is None:
             return h
@@ -182,8 +183,8 @@ class DistributedVectors(_StartVectors):
     """Rows of a state on every rank, where `make(dtype)` puts the rows of H."""
 
     def __init__(
-        self, hamiltonian: Hamiltonian, ranks: Communicator, make: Callable[[str], HamiltonianRows],
-        gathers: bool = True,
+        self, hamiltonian: Hamiltonian, ranks: Communicator,
+        make: Callable[[str], HamiltonianRows | BlockedOperator], gathers: bool = True,
     ) -> None:  # fmt: skip
         """`hamiltonian` has the tables of all rows and makes this rank's; see `DistributedHamiltonian`."""
         self._hamiltonian, self._partition, self._ranks = hamiltonian, hamiltonian.partition, ranks
@@ -197,7 +198,12 @@ class DistributedVectors(_StartVectors):
         """H over the ranks; the one before is given up first, so that there are never two."""
         self._rows = self._operator = None
         self._rows = self._make(dtype)
-        self._operator = DistributedHamiltonian(self._rows, self._partition, self._ranks, self._gathers)
+        # Blocks are those of one rank, which are an operator already.
+        self._operator = (
+            self._rows
+            if isinstance(self._rows, BlockedOperator)
+            else DistributedHamiltonian(self._rows, self._partition, self._ranks, self._gathers)
+        )
         return self._operator if self.target is None else PenalizedHamiltonian(self._operator, self.target)
 
     def energies(self, states: list[tuple[Array, int]]) -> Host:
