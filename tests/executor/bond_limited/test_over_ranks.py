@@ -31,7 +31,7 @@ class Connected:
         call = read_request(arguments[0], arguments[1:])
         pairs = PairNetwork(call.network)
         dtype = np.result_type(*call.operands)
-        tensors, _ = pairs.tensors([np.asarray(one, dtype) for one in call.operands], np)
+        tensors, _ = pairs.tensors([np.asarray(one, dtype) for one in call.operands], str(dtype), np)
         numbers = max(pairs.components, key=len)
         names = {number: name for name, number in enumerate(numbers)}
         self.shapes = [{names.get(o, o): e for o, e in pairs.bonds[n].items()} for n in numbers]
