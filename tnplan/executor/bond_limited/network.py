@@ -145,8 +145,8 @@ class BondLimitedNetwork:
         self._cutoff = max(cutoff, float(np.finfo(self._dtype).eps))
         self._wide = np.result_type(self._dtype, np.float64)
         self._needs_qr: set[int] = set()
-        """Tensors whose Gram matrices told too little: as long as that lasts, QR takes their place. Each has
-        what it is made of behind it and no other step, so that ranks take the same way as one."""
+        """Tensors whose Gram matrices told too little: as long as that lasts, QR takes their place. A tensor
+        knows it of its own cuts and of what it is made of alone, so that ranks take the same way as one."""
         self._starts: dict[int, Array] = {}
         """Random starts of subspace iterations, by their rows."""
         self._factors: dict[tuple[int, int, bool], Array] = {}
@@ -236,7 +236,7 @@ class BondLimitedNetwork:
             self._absorb(*((left, right) if counts[0] <= counts[1] else (right, left)))
             return
         # Gram matrices do not tell the singular values of a small rank from none.
-        needs_qr = left in self._needs_qr or (rank <= self._max_bond and self._cutoff < GRAM_FROM)
+        needs_qr = not self._needs_qr.isdisjoint((left, right)) or (rank <= self._max_bond and self._cutoff < GRAM_FROM)
         by_gram = None if needs_qr else self._by_gram(left, right)
         pair = by_gram or self._by_qr(left, right, rank)
         for number, projector in zip((left, right), pair, strict=True):
@@ -305,7 +305,7 @@ class BondLimitedNetwork:
         least = max(self._cutoff, GRAM_FROM) ** 2 * squares[:1]
         kept = int((squares[: self._max_bond] > least).sum())
         needs_qr = kept < self._max_bond and self._cutoff < GRAM_FROM
-        self._mark(left, needs_qr)
+        self._mark((left, right), needs_qr)
         if needs_qr or not kept:
             return None
         singular, vectors = xp.sqrt(squares[:kept]), vectors[:, :kept]
@@ -343,13 +343,13 @@ class BondLimitedNetwork:
         u, singular, vh = xp.linalg.svd(factors[0] @ factors[1].T, full_matrices=False)
         largest = float(singular[0])
         kept = max(1, int((singular[: min(rank, self._max_bond)] > self._cutoff * largest).sum()))
-        self._mark(left, not float(singular[kept - 1]) > 10 * GRAM_FROM * largest)
+        self._mark((left, right), not float(singular[kept - 1]) > 10 * GRAM_FROM * largest)
         scaled = singular / (largest or 1.0)
         self._note(scaled[kept:], scaled)
         return self._projectors(factors, u[:, :kept], singular[:kept], vh[:kept].conj().T)
 
-    def _mark(self, number: int, needs_qr: bool) -> None:
-        (self._needs_qr.add if needs_qr else self._needs_qr.discard)(number)
+    def _mark(self, numbers: Collection[int], needs_qr: bool) -> None:
+        (self._needs_qr.update if needs_qr else self._needs_qr.difference_update)(numbers)
 
     def _note(self, left_out: Array, all_values: Array) -> None:
         """Note the squares that a bond loses; a GPU is not waited for."""

@@ -29,7 +29,7 @@ HEADER = 200
 """The numbers of a header: of an array of 64 axes at most, and as many besides."""
 DTYPES = "float32", "float64", "complex64", "complex128"
 DONE, CUT, FACTOR, WEIGHTED, PROJECT, GIVE = range(6)
-"""What the leader of a cut says: it is over, or it begins; send a reduced factor of a weight, or that of the
+"""What the leader of a cut says: it is over (and whether the other end needs QR), or it begins; send a reduced factor of a weight, or that of the
 other end; the projector follows; or give the tensor away, and keep a unit matrix."""
 
 
@@ -134,7 +134,7 @@ class RankNetwork(BondLimitedNetwork):
             self._mail.send(owner, told, self.tensors.pop(number))
         elif owner == self._rank:
             (needs_qr, *self.neighbours[number]), self.tensors[number] = self._mail.receive(source)
-            self._mark(number, bool(needs_qr))
+            self._mark([number], bool(needs_qr))
 
     def compress(self, left: int, right: int, rank: int) -> None:
         """Cut a bond; the rank of `left` leads, and those that have its other end or weights answer."""
@@ -154,13 +154,14 @@ class RankNetwork(BondLimitedNetwork):
         if partner == leader:
             self._bond_last(right, left)
         else:
-            ends, _ = self._mail.receive(partner)
+            (needs_qr, *ends), _ = self._mail.receive(partner)
+            self._mark([right], bool(needs_qr))
             half = len(ends) // 2
             self._opposite = right, dict(zip(ends[:half], ends[half:], strict=True))
         self._cut(left, right, rank)
         self._opposite = -1, {}
         for peer in sorted(answering):
-            self._mail.send(peer, [DONE])
+            self._mail.send(peer, [DONE, int(right in self._needs_qr)])
 
     def _extents(self, number: int) -> dict[int, int]:
         if number == self._opposite[0]:
@@ -175,9 +176,13 @@ class RankNetwork(BondLimitedNetwork):
         if right in self.tensors:
             self._bond_last(right, left)
             extents = self._extents(right)
-            mail.send(leader, [*extents, *extents.values()])
-        while (order := mail.receive(leader))[0] != [DONE]:
-            (said, *numbers), array = order
+            mail.send(leader, [int(right in self._needs_qr), *extents, *extents.values()])
+        while True:
+            (said, *numbers), array = mail.receive(leader)
+            if said == DONE:
+                if right in self.tensors:
+                    self._mark([right], bool(numbers[0]))
+                return
             if said == FACTOR:
                 number, other, is_gram = numbers
                 mail.send(leader, [], self._towards(number, other, self._factor(is_gram)))
