@@ -236,7 +236,8 @@ class BondLimitedNetwork:
             self._absorb(*((left, right) if counts[0] <= counts[1] else (right, left)))
             return
         # Gram matrices do not tell the singular values of a small rank from none.
-        needs_qr = not self._needs_qr.isdisjoint((left, right)) or (rank <= self._max_bond and self._cutoff < GRAM_FROM)
+        needs_qr = not self._needs_qr.isdisjoint((left, right))
+        needs_qr |= rank <= self._max_bond and self._cutoff < GRAM_FROM
         by_gram = None if needs_qr else self._by_gram(left, right)
         pair = by_gram or self._by_qr(left, right, rank)
         for number, projector in zip((left, right), pair, strict=True):
