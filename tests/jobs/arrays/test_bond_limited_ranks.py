@@ -92,9 +92,7 @@ def test_a_rank_makes_its_own_tensors_alone() -> None:
     network = hypernetwork(3)
     pairs = PairNetwork(network)
     random = np.random.default_rng(3)
-    arrays = [
-        random.standard_normal([network.size_dict[index] for index in term]) for term in network.inputs
-    ]
+    arrays = [random.standard_normal([network.size_dict[index] for index in term]) for term in network.inputs]
     whole, exponent = pairs.tensors(arrays, "float64", np)
     exponents = 0
     for own in ({*range(0, len(whole), 2)}, {*range(1, len(whole), 2)}):

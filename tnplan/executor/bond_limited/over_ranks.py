@@ -30,7 +30,8 @@ HEADER = 200
 DTYPES = "float32", "float64", "complex64", "complex128"
 DONE, CUT, FACTOR, WEIGHTED, PROJECT, GIVE = range(6)
 """What the leader of a cut says: it is over, and whether the other end needs QR now, or it begins; send a
-reduced factor of a weight, or that of the other end; the projector follows; or give the tensor away, and keep a unit matrix."""
+reduced factor of a weight, or that of the other end; the projector follows; or give the tensor away, and keep
+a unit matrix."""
 
 
 class ArrayMail:

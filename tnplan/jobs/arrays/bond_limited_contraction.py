@@ -513,9 +513,7 @@ class _Component:
         """What the steps take of each device."""
         if self._devices == 1:
             return [self.work(max_bond, dtype)]
-        works = _works_of_ranks(
-            self._bonds, tuple(self.order.pairs), max_bond, dtype, tuple(self.owners)
-        )
+        works = _works_of_ranks(self._bonds, tuple(self.order.pairs), max_bond, dtype, tuple(self.owners))
         return works + [StepWork()] * (self._devices - len(works))
 
     def steps(self, max_bond: int, dtype: str) -> list[BondLimitedStep]:
