@@ -179,6 +179,7 @@ class BondLimitedContraction(Printed):
         """
         call = read_request(network, arrays)
         _check_network(call)
+        check_count("devices", devices, 1, LARGEST_RANKS)
         options = ContractionOptions(memory=in_bytes(memory), device="cpu", devices=devices, threads=threads)
         dtype = stated(call, network) if dtype is None else dtype_name(dtype, "dtype")
         max_bond = check_count("max_bond", max_bond, 2)

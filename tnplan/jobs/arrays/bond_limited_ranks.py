@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -47,6 +48,19 @@ class RanksResult(NamedTuple):
     device: str
 
 
+@contextmanager
+def _library(rank: Rank) -> Iterator[Any]:
+    """NumPy or CuPy, at work on the device of a rank; decompositions that fail raise LinAlgError."""
+    with rank.on_stream():
+        if rank.device.name != "gpu":
+            yield np
+            return
+        from tnplan.executor.device.cuda.runtime.library_arrays import raising
+
+        with raising():
+            yield import_module("cupy")
+
+
 def contract_on_devices(
     divide: Callable[[], Division],
     pairs: PairNetwork,
@@ -77,7 +91,6 @@ def contract_on_devices(
         check_devices(options.devices, world)
 
     def work(rank: Rank, division: Division) -> RanksResult | None:
-        xp: Any = import_module("cupy" if rank.device.name == "gpu" else "numpy")
         number = rank.world.rank
         parts = [*zip(pairs.components, division.owners, strict=True)]
         own = {n for part in parts for n, owner in zip(*part, strict=False) if owner == number}
@@ -87,7 +100,7 @@ def contract_on_devices(
             return pairs.tensors(arrays, dtype, np, own)
 
         found = list[list[BondLimitedValue]]()
-        with rank.on_stream():
+        with _library(rank) as xp:
             ranks = rank.connected()
             assert ranks is not None
             mail = ArrayMail(ranks, xp)

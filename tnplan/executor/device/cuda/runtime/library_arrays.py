@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from typing import Any
 
@@ -86,13 +86,19 @@ def in_order(stream: Any, library: str, gpu: int) -> Iterator[None]:
         theirs.wait_event(stream.record(cupy.cuda.Event(disable_timing=True)))
 
 
+def raising() -> AbstractContextManager[Any]:
+    """Inside, decompositions of CuPy that fail raise LinAlgError in this thread, as NumPy's do."""
+    errors: AbstractContextManager[Any] = cupyx.errstate(linalg="raise")
+    return errors
+
+
 @contextmanager
 def cupy_in_order(library: str, gpu: int) -> Iterator[tuple[Any, Any]]:
     """CuPy on a GPU, and a stream of its own behind what a library's stream has to do there.
 
-    Decompositions that fail raise LinAlgError, as NumPy's do.
+    Decompositions that fail raise LinAlgError.
     """
-    with cupy.cuda.Device(gpu), cupyx.errstate(linalg="raise"):
+    with cupy.cuda.Device(gpu), raising():
         stream = cupy.cuda.Stream(non_blocking=True)
         with in_order(stream, library, gpu), stream:
             yield cupy, stream
