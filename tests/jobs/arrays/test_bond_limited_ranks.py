@@ -112,7 +112,7 @@ def test_a_rank_makes_its_own_tensors_alone() -> None:
 
 
 def test_what_devices_need_is_said_before() -> None:
-    arguments = lattice(2, side=10)
+    arguments = lattice(2, side=8)
     one, two = (BondLimitedContraction.estimate(*arguments, max_bond=16, devices=n) for n in (1, 2))
     assert two.memory_bytes < one.memory_bytes
     assert two.multiply_adds == one.multiply_adds
