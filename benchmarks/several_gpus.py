@@ -198,7 +198,7 @@ def batches(machine: Machine) -> Iterator[list[Stage]]:
         words = replay(machine, machine.ranks, precision, others)
         yield [Stage(f"slices, {precision}, other networks", words, 55, machine.ranks, refusal=few)]
     gpus_alone = "it has no form for CPUs" if machine.small else few
-    words = script("layout/exchange.py", "--shard-gib", 4)
+    words = script("system/exchange.py", "--shard-gib", 4)
     yield [Stage("changes of layout", words, 20, machine.ranks, refusal=gpus_alone)]
     yield [pauli(machine, machine.ranks, few)]
     yield [diagonalization(machine, machine.ranks, few)]

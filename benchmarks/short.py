@@ -167,7 +167,7 @@ def codec_energy() -> Iterator[Row]:
 
 def cold_start() -> Iterator[Row]:
     """First calls of processes."""
-    of = script("startup/cold_start")
+    of = script("system/cold_start")
     for case in ("import", "contract", "simulate"):
         for row in of.measured(case, "cpu"):
             yield Row(f"seconds to a first result, {case}, {row['caches']} caches", row["first_s"],
@@ -214,7 +214,7 @@ GPU_COMMANDS = {
     "counting_instances": "questions/counting_instances.py --device gpu --first 8000 --processes 8",
     "compressed_states": "statevector/compressed.py --gpu QFT:30,random:30,QFT:36,random:35",
     "states": "statevector/statevector_gpu.py --qubits 26,30",
-    "permutation": "layout/permutation.py",
+    "permutation": "system/permutation.py",
 }
 """Benchmarks on one GPU, the quickest first; each has its goals, and its status is 1 where it misses one."""
 

@@ -20,7 +20,7 @@ from tnplan.planner.projection.projection import project
 from tnplan.reporting.tables import NOTHING
 
 with pytest.MonkeyPatch.context() as patch:
-    patch.syspath_prepend(str(ROOT / "benchmarks" / "published"))
+    patch.syspath_prepend(str(ROOT / "benchmarks" / "planning"))
     from published import PAPER, baseline_notes, load_published, main, published_table
 
 

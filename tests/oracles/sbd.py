@@ -116,3 +116,18 @@ def _add_tiles(
             wanted = wanted[wanted != NONE]
             elements = np.where(wanted & SIGN, -1, 1) * products.ravel()[wanted % SIGN]
             np.add.at(y, wanted // (2 * SIGN), elements.astype(y.dtype))
+
+
+class CountingBatch(NumpyBatch):
+    """Steps that count the bytes of the arrays made where they work."""
+
+    held_bytes = 0
+
+    def put(self, array: np.ndarray) -> np.ndarray:
+        self.held_bytes += array.nbytes
+        return array
+
+    def empty(self, *shape: int) -> np.ndarray:
+        made = super().empty(*shape)
+        self.held_bytes += made.nbytes
+        return made

@@ -28,6 +28,7 @@ from tnplan.executor.sbd.basis.integrals import Integrals
 from tnplan.executor.sbd.basis.irreps import wanted_irrep
 from tnplan.executor.sbd.basis.orbitals import rotate_orbitals
 from tnplan.executor.sbd.basis.space import Space, Strings, choose_space
+from tnplan.executor.sbd.basis.symmetry_adapted import adapted_orbitals
 from tnplan.executor.sbd.properties.measure import FermionHamiltonian, densities
 from tnplan.executor.sbd.selected_ci.grow import GrowingList, Grown, GrowthProblem
 from tnplan.executor.sbd.selected_ci.growth import Growth, GrowthCheckpoint
@@ -64,6 +65,8 @@ TOPIC = "molecules"
 Array = NDArray[Any]
 
 PRECISIONS = ("fp64", "mixed")
+ADAPTED = "adapted"
+"""Instead of a rotation: orbitals are made symmetry-adapted."""
 
 
 @dataclass(frozen=True)
@@ -181,9 +184,10 @@ def diagonalize(
     spin_orbitals : bool, optional
         Whether NORB of the FCIDUMP counts spin orbitals of both spins (GHF), or orbitals. Default: as its
         header says.
-    rotation : array or path, optional
+    rotation : array, path or "adapted", optional
         New orbitals [old orbital, new orbital], as `rotate_orbitals` takes them, or the .npy or .npz of them:
-        integrals are rotated before anything else.
+        integrals are rotated before anything else. "adapted": symmetry-adapted orbitals, with labels for
+        `symmetry`, from the integrals alone.
     output : path, optional
         An .npz for the result, with a .json beside it.
     **job
@@ -242,7 +246,9 @@ def _prepare(problem: _Problem, options: JobOptions) -> _Request:
     )
     # Before the space is chosen: determinants and labels are over the rotated orbitals.
     rotation = None
-    if problem.rotation is not None:
+    if isinstance(problem.rotation, str | Path) and str(problem.rotation) == ADAPTED:
+        known, rotation = adapted_orbitals(known)
+    elif problem.rotation is not None:
         rotation = read_rotation(problem.rotation)
         known = rotate_orbitals(known, rotation)
     # A list that grows: the size of the space is not known yet, so that roots are not compared with it.

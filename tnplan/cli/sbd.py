@@ -70,7 +70,8 @@ START: Change = {"default": None, "help": "Start from the states of this .npz, a
     ),
     start=START,
     symmetry={"type": click.IntRange(0, 8)},
-    rotation="Rotate the orbitals first: an .npy, or an .npz of --natural or --optimize-orbitals.",
+    rotation="Rotate the orbitals first: an .npy, or an .npz of --natural or --optimize-orbitals. "
+    "adapted: to symmetry-adapted orbitals with labels, from the integrals alone.",
     carry=options_of(
         CarryOver,
         prefix={

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.oracles.sbd import NumpyBatch
+from tests.oracles.sbd import CountingBatch, NumpyBatch
 from tests.support.engines.sbd import (
     every_string,
     fcidump_text,
@@ -228,21 +228,6 @@ def test_memory_is_predicted(roots: int, criteria: Criteria) -> None:
     assert 0.85 * predicted < peak < 1.05 * predicted
 
 
-class Counting(NumpyBatch):
-    """Steps that count the bytes of the arrays made where they work."""
-
-    held_bytes = 0
-
-    def put(self, array: np.ndarray) -> np.ndarray:
-        self.held_bytes += array.nbytes
-        return array
-
-    def empty(self, *shape: int) -> np.ndarray:
-        made = super().empty(*shape)
-        self.held_bytes += made.nbytes
-        return made
-
-
 @pytest.mark.parametrize("equal", [True, False])
 @pytest.mark.parametrize("dense", [True, False])
 def test_memory_of_batches_is_predicted(equal: bool, dense: bool) -> None:
@@ -250,7 +235,7 @@ def test_memory_of_batches_is_predicted(equal: bool, dense: bool) -> None:
 
     def work(ranks: Communicator) -> tuple[int, int]:
         h = ProductHamiltonian(integrals, *strings, dense=dense, rank_of=(ranks.rank, ranks.size))
-        steps = Counting()
+        steps = CountingBatch()
         rows = BatchedHamiltonian(h, steps)
         DistributedHamiltonian(rows, h.partition, ranks)
         exchanged = exchange_bytes(h, h.partition.count(ranks.rank), True)

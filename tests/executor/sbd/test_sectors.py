@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.oracles.sbd import NumpyBatch
+from tests.oracles.sbd import CountingBatch, NumpyBatch
 from tests.oracles.spin_orbitals import matrix_of_spins, matrix_over, spin_square_of
 from tests.support.engines.sbd import (
     every_string,
@@ -330,27 +330,12 @@ def test_memory_is_predicted(roots: int) -> None:
         fit_sector(h, h.size_bytes, whole_bytes, roots, criteria, h.size_bytes)
 
 
-class Counting(NumpyBatch):
-    """Steps that count the bytes of the arrays made where they work."""
-
-    held_bytes = 0
-
-    def put(self, array: np.ndarray) -> np.ndarray:
-        self.held_bytes += array.nbytes
-        return array
-
-    def empty(self, *shape: int) -> np.ndarray:
-        made = super().empty(*shape)
-        self.held_bytes += made.nbytes
-        return made
-
-
 @pytest.mark.parametrize("equal", [True, False])
 @pytest.mark.parametrize("dense", [True, False])
 def test_memory_of_batches_is_predicted(equal: bool, dense: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tnplan.executor.sbd.sigma.cost_model.dense_is_faster", lambda *_: dense)
     h = Case("C2v", 9, (4, 4), equal, 911).sector(1)
-    steps = Counting()
+    steps = CountingBatch()
     BatchedSector(h, steps)
     predicted = batched_sector_bytes(h)
     assert abs(predicted - steps.held_bytes) <= 0.01 * predicted

@@ -1,4 +1,4 @@
-"""A GPU whose kernels run on a CPU: CuPy's arrays are NumPy's, g++ compiles the kernels (simt), and every
+"""A GPU whose kernels run on a CPU: CuPy's arrays are NumPy's, g++ compiles the kernels, and every
 launch that code makes through CuPy or the driver is done, so that whole states of a GPU run where there is
 none."""
 

@@ -1,4 +1,4 @@
-"""Kernels of .cu files on a CPU: g++ compiles them, CUDA's threads are fibers (simt/emulator.hpp).
+"""Kernels of .cu files on a CPU: g++ compiles them, CUDA's threads are fibers (emulator.hpp).
 
 A compiled library is kept by its text, so that each is compiled once for all workers and runs of the tests.
 """
@@ -23,7 +23,7 @@ import pytest
 
 from tests.support.root import ROOT
 
-HEADER = Path(__file__).resolve().parent / "simt" / "emulator.hpp"
+HEADER = Path(__file__).resolve().parent / "emulator.hpp"
 OPTIONS = ("-std=c++17", "-O0", "-ffp-contract=off", "-fPIC", "-shared", "-w")
 KEPT = ROOT / ".pytest_cache" / "emulated"
 ENTRY = re.compile(

@@ -1,4 +1,4 @@
-"""Kernels of selected-basis diagonalization on a CPU: g++ compiles them, CUDA's threads are fibers (simt)."""
+"""Kernels of selected-basis diagonalization on a CPU: g++ compiles them, CUDA's threads are fibers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kernel of a pass on a CPU: g++ compiles it, CUDA's threads are fibers (tests/simt)."""
+"""The kernel of a pass on a CPU: g++ compiles it, CUDA's threads are fibers (emulator.hpp)."""
 
 from __future__ import annotations
 

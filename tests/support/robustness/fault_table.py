@@ -16,7 +16,7 @@ from tests.support.root import ROOT
 from tnplan.common.files import write_text
 
 PAGE = ROOT / "benchmarks" / "notes" / "failures.md"
-RESULTS = ROOT / "benchmarks" / "results" / "robustness" / "faults.json"
+RESULTS = ROOT / "benchmarks" / "results" / "system" / "faults.json"
 HEAD = "| fault | times | status | seconds from the fault to the end | result |\n|---|---|---|---|---|\n"
 
 

@@ -151,9 +151,9 @@ def lowest_states(
             continue
         energies, columns = np.linalg.eigh(frame.of_rows(frame.of_rows(matrix).T).T)
         vectors = frame.spread(columns[:, : min(count, n_roots)].T)
-        places = chosen if blocks is None else blocks.in_vector(chosen)
+        elements = chosen if blocks is None else blocks.in_vector(chosen)
         for energy, vector in zip(energies, vectors, strict=False):
-            states.append((float(energy), SparseState(places, vector, parity)))
+            states.append((float(energy), SparseState(elements, vector, parity)))
     states.sort(key=lambda entry: entry[0])
     return LowStates([state for _, state in states], low)
 

@@ -136,6 +136,13 @@ class MemoryFit:
     predicted_bytes: int
 
 
+def _check_least(memory_bytes: float, what: str, needed_bytes: int, remedy: str) -> None:
+    """InputError where a memory is less than what is needed."""
+    if needed_bytes > memory_bytes:
+        problem = f"is {size_text(memory_bytes)}, but the {what} needs {size_text(needed_bytes)}"
+        raise InputError("memory", problem, remedy, topic="memory")
+
+
 def fit_product(
     hamiltonian: ProductHamiltonian, table_bytes: int, n_roots: int, criteria: Criteria, memory_bytes: float
 ) -> MemoryFit:
@@ -166,13 +173,8 @@ def fit_sector(
 
     `whole_bytes` is what whole states take when the solve has ended, and its vectors are gone.
     """
-    needed = table_bytes + whole_bytes
-    if needed > memory_bytes:
-        raise InputError(
-            "memory", f"is {size_text(memory_bytes)}, but the solve needs {size_text(needed)}",
-            "give fewer strings, fewer threads, fewer roots or more memory",
-            topic="memory",
-        )  # fmt: skip
+    remedy = "give fewer strings, fewer threads, fewer roots or more memory"
+    _check_least(memory_bytes, "solve", table_bytes + whole_bytes, remedy)
     elements = hamiltonian.shape[0]
     fitted = fit_memory(elements, n_roots, criteria, memory_bytes - table_bytes)
     return MemoryFit(fitted, True, table_bytes + max(whole_bytes, vectors_bytes(elements, n_roots, fitted)))
@@ -185,11 +187,6 @@ def fit_list(
     numbers = 2 if hamiltonian.is_complex else 1
     elements, size = numbers * hamiltonian.partition.most, len(hamiltonian.partition.bounds) - 1
     fixed_bytes = table_bytes + 8 * numbers * hamiltonian.shape[0] * (size > 1)
-    if fixed_bytes > memory_bytes:
-        raise InputError(
-            "memory", f"is {size_text(memory_bytes)}, but the list needs {size_text(fixed_bytes)}",
-            "give a shorter list, more ranks or more memory",
-            topic="memory",
-        )  # fmt: skip
+    _check_least(memory_bytes, "list", fixed_bytes, "give a shorter list, more ranks or more memory")
     fitted = fit_memory(elements, n_roots, criteria, memory_bytes - fixed_bytes)
     return MemoryFit(fitted, True, fixed_bytes + vectors_bytes(elements, n_roots, fitted))

@@ -1,6 +1,6 @@
 """Changes of layout between GPUs: seconds against NCCL's all-to-all of the same bytes. Goal: 0.8 of its rate.
 
-mpirun -n P python benchmarks/layout/exchange.py [--shard-gib 4]. Every digit of the grid moves: from the
+mpirun -n P python benchmarks/system/exchange.py [--shard-gib 4]. Every digit of the grid moves: from the
 slowest modes of a tensor to later ones (each rank writes into its peers' shards), back (each reads from
 them), and both ways over messages with packing. The part that a rank keeps is copied in the same time.
 """
@@ -28,7 +28,7 @@ from tnplan.executor.device.protocols.device import Call
 from tnplan.executor.device.select import open_device
 from tnplan.planner.hardware.process_grid import Digit
 
-RESULTS = Path(__file__).resolve().parents[1] / "results" / "layout" / "exchange.json"
+RESULTS = Path(__file__).resolve().parents[1] / "results" / "system" / "exchange.json"
 GOAL = 0.8
 REPEATS = 5
 WARM_UP = 2

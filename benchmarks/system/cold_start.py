@@ -1,6 +1,6 @@
 """How long the first call takes in a fresh process, with empty caches and with those of the run before.
 
-    python benchmarks/startup/cold_start.py [--device gpu] [--case TEXT] [-o results.json]
+    python benchmarks/system/cold_start.py [--device gpu] [--case TEXT] [-o results.json]
 
 Every row is a process of its own: seconds from its start to the first result, `import tnplan` included, the
 same call once more, and seconds of all processors, those of processes that compile among them. Caches are in

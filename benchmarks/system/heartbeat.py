@@ -1,6 +1,6 @@
 """What the heartbeat between ranks costs: the same job with and without it, in turn, in one run.
 
-    mpirun -n 4 python -m mpi4py benchmarks/robustness/heartbeat.py [--seconds 60] [-o results.json]
+    mpirun -n 4 python -m mpi4py benchmarks/system/heartbeat.py [--seconds 60] [-o results.json]
 
 Jobs: the contraction of `make demo`, of one group, and slices of some 30 ms, a group a rank. Both are carried
 out whole by `execute` from arrays in memory, one thread a rank, with `timeout` 60 and 0; the order changes
@@ -29,7 +29,7 @@ from tnplan.executor.device.protocols.communicator import World
 from tnplan.planner.networks.tensors import load_tensors
 
 PATHS = Path(__file__).resolve().parents[2] / "paths"
-RESULTS = Path(__file__).parents[1] / "results" / "robustness" / "heartbeat.json"
+RESULTS = Path(__file__).parents[1] / "results" / "system" / "heartbeat.json"
 GOAL = 0.005
 DRAWS = 2000
 CIRCUIT = "sycamore_n53_m10"

@@ -1,6 +1,6 @@
 """The figures that others published for a workload, beside those of `tnplan report`.
 
-Usage: python benchmarks/published/published.py PATH.json ... --devices 1,8,64 --hardware dgx-h100
+Usage: python benchmarks/planning/published.py PATH.json ... --devices 1,8,64 --hardware dgx-h100
        [--published benchmarks/published/arxiv_2606_01852.json] [--baseline-time SECONDS]
 
 Papers give speedups and rates. Times and operations follow from them by Eqs. 8 to 11 of arXiv 2606.01852.
@@ -106,7 +106,7 @@ def load_published(path: str | Path) -> Published:
     """Read a file of published values."""
     document = read_json(path, FORMAT, VERSION)
     found: Published = converted_file(
-        document, Published, str(path), "see benchmarks/published/README.md for its fields"
+        document, Published, str(path), "see benchmarks/planning/published.md for its fields"
     )
     for number, workload in enumerate(found.workloads):
         counts = [row.devices for row in workload.rows]

@@ -1,7 +1,7 @@
 """Permuting copies on a GPU against a plain copy. Goal: binary modes at 80 %, other extents at 60 % of it.
 
 Every permuted tensor is checked at random places. The floor of a sum is 1.5 copies: two reads, one write.
-Usage: python benchmarks/layout/permutation.py [-o results.json]
+Usage: python benchmarks/system/permutation.py [-o results.json]
 """
 
 from __future__ import annotations
