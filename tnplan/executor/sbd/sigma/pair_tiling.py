@@ -120,8 +120,10 @@ def _dealt(
     threads, elements = (np.bincount(part[heads], count, n_parts) for count in (wide, n_elements))
     turns = -(-np.maximum(-(-threads // 2), -(-elements // per_thread)) // n_threads)
     more = n_parts + PARTS + np.concatenate([[0], np.cumsum(np.maximum(turns - 1, 0))]).astype(np.int32)
-    slots = np.empty((int(more[-1]), n_threads, per_thread), np.uint32)
-    pair_tiling_kernel.deal(bounds, heads, sizes, words, more, slots)
+    slots = np.full((int(more[-1]), n_threads, per_thread), NONE, np.uint32)
+    dealt = np.empty(((1 + int(np.diff(more).max(initial=0))) * n_threads, per_thread), np.uint32)
+    counts = np.empty(pair_tiling_kernel.COUNTS, np.int64)
+    pair_tiling_kernel.deal(bounds, heads, sizes, words, more, dealt, counts, slots)
     return more, slots
 
 

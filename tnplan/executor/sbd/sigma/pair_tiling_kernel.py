@@ -20,6 +20,13 @@ BANKS = 16
 ALLOWED = (0, 1, 3)
 """What an element may add to the turns of half a warp, pass by pass: 2 for its sum, 1 for its product."""
 NONE = np.uint32(pair_tiling.NONE)
+TOP, LEFT = 0, BANKS * BANKS
+OF_SUM = LEFT + BANKS * BANKS
+OF_PRODUCT = OF_SUM + BANKS
+SUMS = OF_PRODUCT + BANKS
+PRODUCTS = SUMS + BANKS
+COUNTS = PRODUCTS + BANKS
+"""Where the tables of `_deal_single` begin in one array, and its length."""
 
 
 # Shared memory of a GPU has 32 banks of 4 bytes: 16 numbers of fp64 at once. A half warp whose threads meet
@@ -34,28 +41,35 @@ def cell(word: int) -> int:
 
 
 @jit
-def deal(bounds: Any, heads: Any, sizes: Any, words: Any, more: Any, slots: Any) -> None:
+def deal(
+    bounds: Any, heads: Any, sizes: Any, words: Any, more: Any, dealt: Any, counts: Any, slots: Any
+) -> None:
     """Fill slots [turn, thread, TAKEN] with words, of part p in turns p and more[p] .. more[p + 1] - 1.
 
     A part has targets bounds[p] .. bounds[p + 1] - 1, those of most words first and those of one by their
-    cells. Target h has words heads[h] .. heads[h] + sizes[h] - 1. NONE stands where there is none.
+    cells. Target h has words heads[h] .. heads[h] + sizes[h] - 1. NONE stands where there is none. `dealt`
+    [thread of all turns of a part, TAKEN] and `counts` [COUNTS] are for work.
     """
+    # Plain loops over arrays of the caller: numba takes five times as long for slices and new arrays.
     # Invariant: a target's words lie in one thread, or last in four threads that add their sums
     # together: then no two threads add to one sum, and its order is fixed.
     n_threads = slots.shape[1]
-    slots[:] = NONE
     for p in range(len(bounds) - 1):
         further = more[p + 1] - more[p]
-        dealt = np.full(((1 + further) * n_threads, TAKEN), NONE)
-        first = _deal_wide(bounds[p], bounds[p + 1], heads, sizes, words, dealt)
-        _deal_single(words[heads[first : bounds[p + 1]]], dealt)
-        slots[p] = dealt[:n_threads]
-        for turn in range(further):
-            slots[more[p] + turn] = dealt[(turn + 1) * n_threads : (turn + 2) * n_threads]
+        n_dealt = (1 + further) * n_threads
+        for at in range(n_dealt):
+            for q in range(TAKEN):
+                dealt[at, q] = NONE
+        first = _deal_wide(bounds[p], bounds[p + 1], heads, sizes, words, dealt, n_dealt)
+        _deal_single(first, bounds[p + 1], heads, words, dealt, n_dealt, counts)
+        for at in range(n_dealt):
+            turn = p if at < n_threads else more[p] + at // n_threads - 1
+            for q in range(TAKEN):
+                slots[turn, at % n_threads, q] = dealt[at, q]
 
 
 @jit
-def _deal_wide(h: int, end: int, heads: Any, sizes: Any, words: Any, dealt: Any) -> int:
+def _deal_wide(h: int, end: int, heads: Any, sizes: Any, words: Any, dealt: Any, n_dealt: int) -> int:
     """Targets of more than TAKEN words to four threads, of several to one; the first of the rest."""
     # First the targets of more than TAKEN words: dealt round four threads, from the last slot of
     # each back, so that the kernel finds them at the end.
@@ -70,7 +84,7 @@ def _deal_wide(h: int, end: int, heads: Any, sizes: Any, words: Any, dealt: Any)
     while h < end and sizes[h] > 1:
         filled = TAKEN
         while filled + sizes[h] > TAKEN:
-            spot = begin if spot == len(dealt) else spot
+            spot = begin if spot == n_dealt else spot
             filled = 0
             while filled < TAKEN and dealt[spot, filled] != NONE:
                 filled += 1
@@ -82,58 +96,64 @@ def _deal_wide(h: int, end: int, heads: Any, sizes: Any, words: Any, dealt: Any)
 
 
 @jit
-def _deal_single(words: Any, dealt: Any) -> None:
-    """Words by cell to what is left: where they take half a warp no more turns of a bank first."""
-    # Targets of one word are free to go anywhere: they fill the gaps. Words are sorted by cell
-    # (bank of the sum, bank of the product); top[c] is the next word of a cell, cell_counts[c] how
-    # many words it still has.
-    top, cell_counts = np.zeros(BANKS * BANKS, np.int64), np.zeros(BANKS * BANKS, np.int64)
-    of_sum, of_product = np.zeros(BANKS, np.int64), np.zeros(BANKS, np.int64)
-    for at in range(len(words) - 1, -1, -1):
-        c = cell(words[at])
-        top[c] = at
-        cell_counts[c] += 1
-        of_sum[c // BANKS] += 1
-        of_product[c % BANKS] += 1
-    remaining = len(words)
-    sums, products = np.zeros(BANKS, np.int64), np.zeros(BANKS, np.int64)
+def _deal_single(
+    first: int, end: int, heads: Any, words: Any, dealt: Any, n_dealt: int, counts: Any
+) -> None:
+    """Targets first .. end-1 to what is left: where they take half a warp no more turns of a bank first."""
+    # Targets of one word are free to go anywhere: they fill the gaps. They are sorted by cell (bank of the
+    # sum, bank of the product); `counts` has, from TOP, the next target of each cell, from LEFT how many
+    # targets the cell still has, then the same by the bank of the sum and by that of the product, and at
+    # last how often half a warp meets a bank.
+    for at in range(COUNTS):
+        counts[at] = 0
+    for at in range(end - 1, first - 1, -1):
+        c = cell(words[heads[at]])
+        counts[TOP + c] = at
+        counts[LEFT + c] += 1
+        counts[OF_SUM + c // BANKS] += 1
+        counts[OF_PRODUCT + c % BANKS] += 1
+    remaining = end - first
     # Greedy, in passes: first only slots where a word costs the half warp no more turns, then
     # those that cost one of its products, at last any.
     for allowed in ALLOWED:
         for q in range(TAKEN):
-            for half in range(0, len(dealt), BANKS):
+            for half in range(0, n_dealt, BANKS):
                 if remaining == 0:
                     return
-                sums[:], products[:] = 0, 0
+                for bank in range(2 * BANKS):
+                    counts[SUMS + bank] = 0
+                # How many turns the half warp takes by now: the most words that any bank has.
+                deep, deep_products = 1, 1
                 for at in range(half, half + BANKS):
                     if dealt[at, q] != NONE:
                         c = cell(dealt[at, q])
-                        sums[c // BANKS] += 1
-                        products[c % BANKS] += 1
-                # How many turns the half warp takes by now: the most words that any bank has.
-                deep, deep_products = max(1, sums.max()), max(1, products.max())
+                        counts[SUMS + c // BANKS] += 1
+                        counts[PRODUCTS + c % BANKS] += 1
+                        deep = max(deep, counts[SUMS + c // BANKS])
+                        deep_products = max(deep_products, counts[PRODUCTS + c % BANKS])
                 for at in range(half, half + BANKS):
                     if dealt[at, q] != NONE:
                         continue
                     # The cheapest of those, of banks with most left.
                     best, most = -1, -1
                     for c in range(BANKS * BANKS):
-                        if cell_counts[c] == 0:
+                        if counts[LEFT + c] == 0:
                             continue
                         b, p = c // BANKS, c % BANKS
-                        cost = 2 * (sums[b] >= deep) + (products[p] >= deep_products)
-                        many = of_sum[b] + of_product[p] + (3 - cost) * len(words)
+                        cost = 2 * (counts[SUMS + b] >= deep) + (counts[PRODUCTS + p] >= deep_products)
+                        many = counts[OF_SUM + b] + counts[OF_PRODUCT + p] + (3 - cost) * (end - first)
                         if cost <= allowed and many > most:
                             best, most = c, many
                     if best < 0:
                         break
                     b, p = best // BANKS, best % BANKS
-                    dealt[at, q] = words[top[best]]
-                    top[best] += 1
-                    cell_counts[best] -= 1
-                    of_sum[b] -= 1
-                    of_product[p] -= 1
+                    dealt[at, q] = words[heads[counts[TOP + best]]]
+                    counts[TOP + best] += 1
+                    counts[LEFT + best] -= 1
+                    counts[OF_SUM + b] -= 1
+                    counts[OF_PRODUCT + p] -= 1
                     remaining -= 1
-                    sums[b] += 1
-                    products[p] += 1
-                    deep, deep_products = max(deep, sums[b]), max(deep_products, products[p])
+                    counts[SUMS + b] += 1
+                    counts[PRODUCTS + p] += 1
+                    deep = max(deep, counts[SUMS + b])
+                    deep_products = max(deep_products, counts[PRODUCTS + p])

@@ -80,4 +80,9 @@ def of_products() -> list[Sample]:
 def of_tiles() -> list[Sample]:
     """Elements dealt to the threads of a GPU."""
     slots = np.zeros((1, 1, 1), np.uint32)
-    return [(pair_tiling_kernel.deal, (NUMBERS, NUMBERS, NUMBERS, slots[0, 0], SMALL, slots))]
+    return [
+        (
+            pair_tiling_kernel.deal,
+            (NUMBERS, NUMBERS, NUMBERS, slots[0, 0], SMALL, slots[0], NUMBERS, slots),
+        )
+    ]  # fmt: skip
