@@ -71,7 +71,7 @@ START: Change = {"default": None, "help": "Start from the states of this .npz, a
     start=START,
     symmetry={"type": click.IntRange(0, 8)},
     rotation="Rotate the orbitals first: an .npy, or an .npz of --natural or --optimize-orbitals. "
-    "adapted: to symmetry-adapted orbitals with labels, from the integrals alone.",
+    "adapted: to symmetry-adapted orbitals with labels, from only the integrals.",
     carry=options_of(
         CarryOver,
         prefix={

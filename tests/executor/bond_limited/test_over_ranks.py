@@ -12,7 +12,7 @@ from tests.support.bond_limited_cases import Arguments, case, on_graph
 from tests.support.slow import slow_after
 from tnplan.executor.bond_limited.dry_run import dry_run, dry_run_over_ranks
 from tnplan.executor.bond_limited.network import CompressBond, ContractPair, contract_with_bond_limit
-from tnplan.executor.bond_limited.over_ranks import ArrayMail, contract_over_ranks
+from tnplan.executor.bond_limited.over_ranks import ArrayExchange, contract_over_ranks
 from tnplan.executor.device.comm.threads import ThreadCommunicator, run_ranks
 from tnplan.executor.device.cpu.parallel_rows import blas_threads
 from tnplan.jobs.arrays.planning import read_request
@@ -33,8 +33,7 @@ class Connected:
         dtype = np.result_type(*call.operands)
         tensors, _ = pairs.tensors([np.asarray(one, dtype) for one in call.operands], str(dtype), np)
         numbers = max(pairs.components, key=len)
-        names = {number: name for name, number in enumerate(numbers)}
-        self.shapes = [{names.get(o, o): e for o, e in pairs.bonds[n].items()} for n in numbers]
+        self.shapes = pairs.bonds_within(numbers)
         self.arrays, self.dtype = [tensors[number] for number in numbers], str(dtype)
         self.max_bond, self.neighbours = max_bond, [list(bonds) for bonds in self.shapes]
         found = search_order(self.shapes, max_bond, 1e9)
@@ -56,8 +55,8 @@ class Connected:
                 one.copy() if owner == ranks.rank else None
                 for one, owner in zip(self.arrays, owners, strict=False)
             ]
-            limits, mail = (self.max_bond, CUTOFF), ArrayMail(ranks, np)
-            return contract_over_ranks(own, self.neighbours, self.steps, owners, limits, mail, self.dtype)
+            limits, exchange = (self.max_bond, CUTOFF), ArrayExchange(ranks, np)
+            return contract_over_ranks(own, self.neighbours, self.steps, owners, limits, exchange, self.dtype)
 
         return run_ranks(count, on_rank)
 

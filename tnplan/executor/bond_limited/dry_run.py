@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tnplan.executor.bond_limited.network import BondLimitedStep, contract_with_bond_limit
-from tnplan.executor.bond_limited.over_ranks import ArrayMail, contract_over_ranks
+from tnplan.executor.bond_limited.over_ranks import ArrayExchange, contract_over_ranks
 from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.device.protocols.communicator import Communicator
 
@@ -255,7 +255,7 @@ def dry_run(
     return work
 
 
-class ShapeMail(ArrayMail):
+class ShapeExchange(ArrayExchange):
     """What brings shapes from rank to rank."""
 
     def __init__(self, ranks: Communicator, library: ShapeLibrary) -> None:
@@ -283,8 +283,8 @@ def dry_run_over_ranks(
             for bonds, owner in zip(network, owners, strict=False)
         ]
         neighbours = [list(bonds) for bonds in network]
-        mail = ShapeMail(ranks, library)
-        contract_over_ranks(arrays, neighbours, steps, owners, (max_bond, 0.0), mail, dtype, library)
+        exchange = ShapeExchange(ranks, library)
+        contract_over_ranks(arrays, neighbours, steps, owners, (max_bond, 0.0), exchange, dtype, library)
         return work
 
     return run_ranks(max(owners) + 1, on_rank)

@@ -254,18 +254,27 @@ class BondLimitedNetwork:
 
     def _absorb(self, small: int, large: int) -> None:
         """Give all of one tensor to the other: nothing is lost."""
-        a, b = self._matrix(small), self._matrix(large)
         if self.tape is not None:
             shapes = self.tensors[small].shape, self.tensors[large].shape
-            self.tape.append(partial(absorb_back, small, large, (a, b, *shapes)))
-        self._replace(large, b @ a.T)
-        self._replace(small, self._xp.eye(len(a), dtype=self._dtype))
+            operands = self._matrix(small), self._matrix(large), *shapes
+            self.tape.append(partial(absorb_back, small, large, operands))
+        self._multiply(large, self._given_away(small).T)
+
+    def _given_away(self, number: int) -> Array:
+        """A tensor as a matrix; a unit matrix takes its place."""
+        matrix = self._matrix(number)
+        self._replace(number, self._xp.eye(len(matrix), dtype=self._dtype))
+        return matrix
 
     def _project(self, number: int, projector: Array) -> None:
         """Multiply the last axis of a tensor by a projector."""
         if self.tape is not None:
             self.tape.append(partial(project_back, number, projector.T, self.tensors[number].shape))
-        self._replace(number, self._matrix(number) @ projector)
+        self._multiply(number, projector)
+
+    def _multiply(self, number: int, matrix: Array) -> None:
+        """Multiply the last axis of a tensor by a matrix."""
+        self._replace(number, self._matrix(number) @ matrix)
 
     def _replace(self, number: int, matrix: Array) -> None:
         """Put a matrix in the place of a tensor whose last axis changes."""

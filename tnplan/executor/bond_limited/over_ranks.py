@@ -28,13 +28,13 @@ from tnplan.executor.device.protocols.communicator import Communicator, messages
 HEADER = 200
 """The numbers of a header: of an array of 64 axes at most, and as many besides."""
 DTYPES = "float32", "float64", "complex64", "complex128"
-DONE, CUT, FACTOR, WEIGHTED, PROJECT, GIVE = range(6)
+DONE, CUT, FACTOR, WEIGHTED, MULTIPLY, GIVE = range(6)
 """What the leader of a cut says: it is over, and whether the other end needs QR now, or it begins; send a
-reduced factor of a weight, or that of the other end; the projector follows; or give the tensor away, and keep
-a unit matrix."""
+reduced factor of a weight, or that of the other end; multiply by the matrix that follows; or give the tensor
+away, and keep a unit matrix."""
 
 
-class ArrayMail:
+class ArrayExchange:
     """Arrays with a few numbers from rank to rank, whose shapes only the sender knows."""
 
     def __init__(self, ranks: Communicator, xp: Any) -> None:
@@ -86,10 +86,10 @@ class RankNetwork(BondLimitedNetwork):
 
     def __init__(
         self, arrays: Sequence[Array | None], neighbours: Sequence[Sequence[int]], owners: Sequence[int],
-        mail: ArrayMail, dtype: str, limits: tuple[int, float], xp: Any,
+        exchange: ArrayExchange, dtype: str, limits: tuple[int, float], xp: Any,
     ) -> None:  # fmt: skip
         super().__init__(arrays, neighbours, *limits, xp, dtype)
-        self._owners, self._mail, self._rank = owners, mail, mail.ranks.rank
+        self._owners, self._exchange, self._rank = owners, exchange, exchange.ranks.rank
         self._opposite: tuple[int, dict[int, int]] = (-1, {})
         """The other end of a bond that this rank cuts with another one, and its extents."""
         self._told: dict[tuple[int, int], Array] = {}
@@ -132,9 +132,9 @@ class RankNetwork(BondLimitedNetwork):
             return
         if source == self._rank:
             told = [int(number in self._needs_qr), *self.neighbours[number]]
-            self._mail.send(owner, told, self.tensors.pop(number))
+            self._exchange.send(owner, told, self.tensors.pop(number))
         elif owner == self._rank:
-            (needs_qr, *self.neighbours[number]), self.tensors[number] = self._mail.receive(source)
+            (needs_qr, *self.neighbours[number]), self.tensors[number] = self._exchange.receive(source)
             self._mark([number], bool(needs_qr))
 
     def compress(self, left: int, right: int, rank: int) -> None:
@@ -148,21 +148,21 @@ class RankNetwork(BondLimitedNetwork):
             return
         is_cut = self._extents(left)[right] > self._max_bond
         for peer in sorted(answering):
-            self._mail.send(peer, [CUT if is_cut else DONE])
+            self._exchange.send(peer, [CUT if is_cut else DONE])
         if not is_cut:
             return
         self._bond_last(left, right)
         if partner == leader:
             self._bond_last(right, left)
         else:
-            (needs_qr, *ends), _ = self._mail.receive(partner)
+            (needs_qr, *ends), _ = self._exchange.receive(partner)
             self._mark([right], bool(needs_qr))
             half = len(ends) // 2
             self._opposite = right, dict(zip(ends[:half], ends[half:], strict=True))
         self._cut(left, right, rank)
         self._opposite = -1, {}
         for peer in sorted(answering):
-            self._mail.send(peer, [DONE, int(right in self._needs_qr)])
+            self._exchange.send(peer, [DONE, int(right in self._needs_qr)])
 
     def _extents(self, number: int) -> dict[int, int]:
         if number == self._opposite[0]:
@@ -171,30 +171,28 @@ class RankNetwork(BondLimitedNetwork):
 
     def _answer(self, left: int, right: int, leader: int) -> None:
         """Do what the leader of a cut says until it is done."""
-        mail = self._mail
-        if mail.receive(leader)[0] == [DONE]:
+        exchange = self._exchange
+        if exchange.receive(leader)[0] == [DONE]:
             return
         if right in self.tensors:
             self._bond_last(right, left)
             extents = self._extents(right)
-            mail.send(leader, [int(right in self._needs_qr), *extents, *extents.values()])
+            exchange.send(leader, [int(right in self._needs_qr), *extents, *extents.values()])
         while True:
-            (said, *numbers), array = mail.receive(leader)
+            (said, *numbers), array = exchange.receive(leader)
             if said == DONE:
                 if right in self.tensors:
                     self._mark([right], bool(numbers[0]))
                 return
             if said == FACTOR:
                 number, other, is_gram = numbers
-                mail.send(leader, [], self._towards(number, other, self._factor(is_gram)))
+                exchange.send(leader, [], self._towards(number, other, self._factor(is_gram)))
             elif said == WEIGHTED:
                 self._send_weighted(right, leader, numbers)
-            elif said == PROJECT:
-                self._project(right, array)
+            elif said == MULTIPLY:
+                self._multiply(right, array)
             else:
-                matrix = self._matrix(right)
-                mail.send(leader, [], matrix)
-                self._replace(right, self._xp.eye(len(matrix), dtype=self._dtype))
+                exchange.send(leader, [], self._given_away(right))
 
     def _factor(self, is_gram: int) -> Callable[[Array], Array]:
         return self._gram_factor if is_gram else self._qr_factor
@@ -205,12 +203,12 @@ class RankNetwork(BondLimitedNetwork):
         is_gram, *weights = numbers
         for other in weights:
             if self._owners[other] != self._rank:
-                self._told[other, number] = self._mail.receive(leader)[1]
+                self._told[other, number] = self._exchange.receive(leader)[1]
         factor = None
         with suppress(np.linalg.LinAlgError):  # not positive by rounding
             factor = self._weighted(number, weights, self._factor(is_gram))
         self._told.clear()
-        self._mail.send(leader, [], factor)
+        self._exchange.send(leader, [], factor)
 
     def _both_weighted(self, left: int, right: int, factor: Callable[[Array], Array]) -> tuple[Array, Array]:
         if right in self.tensors:
@@ -220,16 +218,16 @@ class RankNetwork(BondLimitedNetwork):
         # Invariant: the partner answers nothing else before its factor is taken. So what it has for this
         # one's factor is fetched before.
         fetched = {(one, left): self._towards(one, left, factor) for one in own_weights}
-        self._mail.send(partner, [WEIGHTED, int(factor == self._gram_factor), *weights])
+        self._exchange.send(partner, [WEIGHTED, int(factor == self._gram_factor), *weights])
         for other in weights:
             if self._owners[other] != partner:
-                self._mail.send(partner, [], self._towards(other, right, factor))
+                self._exchange.send(partner, [], self._towards(other, right, factor))
         own = None
         with suppress(np.linalg.LinAlgError):  # the partner is heard first
             self._told = fetched
             own = self._weighted(left, own_weights, factor)
         self._told = {}
-        _, theirs = self._mail.receive(partner)
+        _, theirs = self._exchange.receive(partner)
         if own is None or theirs is None:
             raise np.linalg.LinAlgError("a Gram matrix is not positive")
         return own, theirs
@@ -240,25 +238,20 @@ class RankNetwork(BondLimitedNetwork):
         if (number, other) in self._told:
             return self._told[number, other]
         owner = self._owners[number]
-        self._mail.send(owner, [FACTOR, number, other, int(factor == self._gram_factor)])
-        return self._mail.receive(owner)[1]
+        self._exchange.send(owner, [FACTOR, number, other, int(factor == self._gram_factor)])
+        return self._exchange.receive(owner)[1]
 
-    def _project(self, number: int, projector: Array) -> None:
+    def _multiply(self, number: int, matrix: Array) -> None:
         if number in self.tensors:
-            super()._project(number, projector)
+            super()._multiply(number, matrix)
         else:
-            self._mail.send(self._owners[number], [PROJECT], projector)
+            self._exchange.send(self._owners[number], [MULTIPLY], matrix)
 
-    def _absorb(self, small: int, large: int) -> None:
-        if small in self.tensors and large in self.tensors:
-            super()._absorb(small, large)
-        elif small in self.tensors:
-            matrix = self._matrix(small)
-            self._mail.send(self._owners[large], [PROJECT], matrix.T)
-            self._replace(small, self._xp.eye(len(matrix), dtype=self._dtype))
-        else:
-            self._mail.send(self._owners[small], [GIVE])
-            self._replace(large, self._matrix(large) @ self._mail.receive(self._owners[small])[1].T)
+    def _given_away(self, number: int) -> Array:
+        if number in self.tensors:
+            return super()._given_away(number)
+        self._exchange.send(self._owners[number], [GIVE])
+        return self._exchange.receive(self._owners[number])[1]
 
 
 def contract_over_ranks(
@@ -267,7 +260,7 @@ def contract_over_ranks(
     steps: Sequence[BondLimitedStep],
     owners: Sequence[int],
     limits: tuple[int, float],
-    mail: ArrayMail,
+    exchange: ArrayExchange,
     dtype: str,
     xp: Any = np,
 ) -> BondLimitedValue:
@@ -284,15 +277,15 @@ def contract_over_ranks(
         As there; the limits are `max_bond` and `cutoff`.
     owners
         The rank of each tensor, those of results behind those that are given.
-    mail
+    exchange
         What brings arrays from rank to rank.
     dtype
         Of all tensors.
     """
-    network = RankNetwork(arrays, neighbours, owners, mail, dtype, limits, xp)
+    network = RankNetwork(arrays, neighbours, owners, exchange, dtype, limits, xp)
     for network.step, step in enumerate(steps):
         (network.compress if isinstance(step, CompressBond) else network.contract)(*step)
-    told = mail.ranks.gather_objects((network.exponent, network.discarded(), network.zero_step))
+    told = exchange.ranks.gather_objects((network.exponent, network.discarded(), network.zero_step))
     discarded = sorted(one for _, notes, _ in told for one in notes)
     zeros = [zero for *_, zero in told if zero is not None]
     if zeros:

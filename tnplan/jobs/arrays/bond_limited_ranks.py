@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from importlib import import_module
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from tnplan.executor.bond_limited.network import BondLimitedStep, BondLimitedValue
-from tnplan.executor.bond_limited.over_ranks import ArrayMail, contract_over_ranks
+from tnplan.executor.bond_limited.over_ranks import ArrayExchange, contract_over_ranks
 from tnplan.executor.device.comm.time_limit import world_communicator
 from tnplan.executor.device.protocols.communicator import agree
 from tnplan.jobs.arrays.options import ContractionOptions
@@ -55,10 +54,10 @@ def _library(rank: Rank) -> Iterator[Any]:
         if rank.device.name != "gpu":
             yield np
             return
-        from tnplan.executor.device.cuda.runtime.library_arrays import raising
+        from tnplan.executor.device.cuda.runtime.library_arrays import raising_cupy
 
-        with raising():
-            yield import_module("cupy")
+        with raising_cupy() as cupy:
+            yield cupy
 
 
 def contract_on_devices(
@@ -103,14 +102,14 @@ def contract_on_devices(
         with _library(rank) as xp:
             ranks = rank.connected()
             assert ranks is not None
-            mail = ArrayMail(ranks, xp)
+            exchange = ArrayExchange(ranks, xp)
             made_here, exponent = agree(rank.world, made)
             tensors = [None if one is None else xp.asarray(one) for one in made_here]
             for limit, steps in zip(limits, division.steps, strict=True):
                 found.append([
                     contract_over_ranks(
                         [tensors[n] for n in numbers], [[*bonds] for bonds in pairs.bonds_within(numbers)],
-                        of_part, owners, limit, mail, dtype, xp,
+                        of_part, owners, limit, exchange, dtype, xp,
                     )
                     for (numbers, owners), of_part in zip(parts, steps, strict=True)
                 ])  # fmt: skip
@@ -126,9 +125,6 @@ def contract_on_devices(
         most = max(division.peak_bytes)
         return Needs(most, most, REMEDY)
 
-    # Steps come from rank 0 and messages say what they hold: builds that differ change values by rounding.
-    of_job = JobOptions(
-        "cpu" if options.gpu is None else "gpu", options.devices, options.threads, options.memory,
-        allow_mixed_builds=True,
-    )  # fmt: skip
+    device = "cpu" if options.gpu is None else "gpu"
+    of_job = JobOptions(device, options.devices, options.threads, options.memory)
     return run_job(Job(divide, work, needs=needs), of_job)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -86,10 +86,11 @@ def in_order(stream: Any, library: str, gpu: int) -> Iterator[None]:
         theirs.wait_event(stream.record(cupy.cuda.Event(disable_timing=True)))
 
 
-def raising() -> AbstractContextManager[Any]:
-    """Inside, decompositions of CuPy that fail raise LinAlgError in this thread, as NumPy's do."""
-    errors: AbstractContextManager[Any] = cupyx.errstate(linalg="raise")
-    return errors
+@contextmanager
+def raising_cupy() -> Iterator[Any]:
+    """CuPy, whose decompositions that fail raise LinAlgError in this thread, as NumPy's do."""
+    with cupyx.errstate(linalg="raise"):
+        yield cupy
 
 
 @contextmanager
@@ -98,7 +99,7 @@ def cupy_in_order(library: str, gpu: int) -> Iterator[tuple[Any, Any]]:
 
     Decompositions that fail raise LinAlgError.
     """
-    with cupy.cuda.Device(gpu), raising():
+    with cupy.cuda.Device(gpu), raising_cupy():
         stream = cupy.cuda.Stream(non_blocking=True)
         with in_order(stream, library, gpu), stream:
             yield cupy, stream
