@@ -136,7 +136,7 @@ class _Fields:
         """
         among = np.einsum("pqrs,pa,qb,rc->abcs", self._two, level, level, level, optimize=True)
         weights = np.sum([self._random.uniform(-1, 1) * each @ each.T for each in levels], axis=0)
-        v = self._random.standard_normal(level.shape[1])
+        v: Array = self._random.standard_normal((level.shape[1],))
         v = v / np.linalg.norm(v)
         value, shift = -inf, 0.0
         for _ in range(STEPS):
