@@ -2,6 +2,7 @@
 
     OMP_NUM_THREADS=1 python benchmarks/contraction/bond_limit.py [--seed 0] [--low -0.6] [--bonds 32 64]
     OMP_NUM_THREADS=1 python benchmarks/contraction/bond_limit.py --device gpu [--bonds 64]
+    OMP_NUM_THREADS=1 [mpirun -n 2] python benchmarks/contraction/bond_limit.py --ranks 2 [--bonds 32]
 
 Lattices of 8 x 8 and 10 x 10 tensors with bonds 6 and 4, and a random 3-regular graph of 60 tensors with
 bond 4, of values from `--low` to 1. quimb has its defaults, with the tree gauge of distance 1 that is ours,
@@ -12,6 +13,10 @@ Goal: half of quimb's time by its defaults.
 
 With `--device gpu` a lattice of 10 x 10 tensors with bond 8 in complex64: whole calls on a GPU, the least of
 warm ones, beside one call on one core, and two calls on the GPU at the same time. Goal: 20 times as fast.
+
+With `--ranks 2` a lattice of 16 x 16 tensors with bond 4: whole calls on so many devices with a thread each,
+beside one device with a thread, seconds by turns, the least of warm ones. Ranks are threads, or those of
+mpirun. Goal: 0.65 of the ranks' number, which is 1.3 times as fast with two; values are equal to rounding.
 """
 
 from __future__ import annotations
@@ -29,9 +34,11 @@ import numpy as np
 
 import tnplan
 from tnplan.executor.bond_limited.network import CompressBond, ContractPair, contract_with_bond_limit
+from tnplan.executor.device.comm.time_limit import world_communicator
 from tnplan.planner.search.bond_limited_order import search_order
 
 GOAL, GPU_GOAL, REPEATS = 0.5, 20, 3
+RANKS_GOAL, ROUNDING = 0.65, 1e-9
 MOST_ELEMENTS = 2e8
 Value = tuple[float, float]
 """Mantissa and exponent of ten."""
@@ -101,22 +108,55 @@ def measured(graph: Any, extent: int, bond: int, options: argparse.Namespace) ->
     return ratio, "; ".join(texts)
 
 
-def beside_one_core(bond: int, options: argparse.Namespace) -> float:
-    """How many times as fast a GPU is; prints the seconds of both."""
-    graph = nx.convert_node_labels_to_integers(nx.grid_2d_graph(10, 10))
+def lattice(side: int, extent: int, dtype: str, options: argparse.Namespace) -> list[Any]:
+    """The tensors of a square lattice with their labels."""
+    graph = nx.convert_node_labels_to_integers(nx.grid_2d_graph(side, side))
     random, arguments = np.random.default_rng(options.seed), list[Any]()
     for vertex in graph:
         ends = list(graph.neighbors(vertex))
-        array = random.uniform(options.low, 1, (8,) * len(ends)).astype("complex64")
+        array = random.uniform(options.low, 1, (extent,) * len(ends)).astype(dtype)
         arguments += [array, [f"{min(vertex, other)}-{max(vertex, other)}" for other in ends]]
+    return [*arguments, []]
+
+
+def seconds(work: Callable[[], Any]) -> float:
+    """What a call takes by the clock."""
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def beside_one_rank(bond: int, options: argparse.Namespace) -> bool:
+    """Whether ranks are as much faster than one as the goal says; prints the seconds of both on rank 0."""
+    arguments, world = lattice(16, 4, "float64", options), world_communicator()
+    is_first = world is None or world.rank == 0
+
+    def call(devices: int) -> Any:
+        return tnplan.contract(*arguments, max_bond=bond, device="cpu", devices=devices, threads=1)
+
+    alone = call(1) if is_first else None
+    found = call(options.ranks)
+    least = [inf, inf]
+    for _ in range(REPEATS):
+        if is_first:
+            least[0] = min(least[0], seconds(lambda: call(1)))
+        if world is not None:
+            world.barrier()
+        least[1] = min(least[1], seconds(lambda: call(options.ranks)))
+    if not is_first:
+        return True
+    ratio, difference = least[0] / least[1], abs(found.value / alone.value - 1)
+    print(f"max_bond {bond}: one rank {least[0]:.3f} s, {options.ranks} ranks {least[1]:.3f} s, "
+          f"ratio {ratio:.2f}, values differ by {difference:.1e}", flush=True)  # fmt: skip
+    return ratio >= RANKS_GOAL * options.ranks and difference < ROUNDING
+
+
+def beside_one_core(bond: int, options: argparse.Namespace) -> float:
+    """How many times as fast a GPU is; prints the seconds of both."""
+    arguments = lattice(10, 8, "complex64", options)
 
     def call(device: str) -> Any:
-        return tnplan.contract(*arguments, [], max_bond=bond, device=device, threads=1)
-
-    def seconds(work: Callable[[], Any]) -> float:
-        start = time.perf_counter()
-        work()
-        return time.perf_counter() - start
+        return tnplan.contract(*arguments, max_bond=bond, device=device, threads=1)
 
     def two_calls() -> None:
         with ThreadPoolExecutor(2) as threads:
@@ -145,7 +185,12 @@ def main() -> int:
     parser.add_argument("--bonds", type=int, nargs="+", help="default: 32 and 64, on a GPU 64")
     parser.add_argument("--device", choices=["cpu", "gpu"], default="cpu")
     parser.add_argument("--reference", type=int, default=96, help="the bond of the value for errors")
+    parser.add_argument("--ranks", type=int, help="devices of the CPU beside one; under mpirun its ranks")
     options = parser.parse_args()
+    if options.ranks:
+        # Invariant: all ranks make all calls, also behind a missed goal.
+        met = [beside_one_rank(bond, options) for bond in options.bonds or [32]]
+        return int(not all(met))
     if options.device == "gpu":
         return int(min(beside_one_core(bond, options) for bond in options.bonds or [64]) < GPU_GOAL)
     worst = 0.0

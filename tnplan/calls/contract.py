@@ -93,8 +93,8 @@ def contract(
         products of numbers.
     max_bond : int, optional
         Contract to an approximate number, from 2: bonds between results in between that are larger are cut to
-        so many singular values (Gray and Chan, arXiv 2206.07044). Of the other options `memory`, `device` and
-        `threads` go with it.
+        so many singular values (Gray and Chan, arXiv 2206.07044). Of the other options `memory`, `device`,
+        `devices` and `threads` go with it.
     cutoff : float, optional
         With `max_bond`: singular values of such a bond are left out below this share of the largest. Default:
         1e-10.

@@ -251,7 +251,7 @@ PAIR = ("ab,ab->", np.ones((2, 3)), np.ones((2, 3)))
         ("optimize", PAIR, {"max_bond": 2, "optimize": "greedy"}),
         ("hardware", PAIR, {"max_bond": 2, "hardware": "cpu"}),
         ("precision", PAIR, {"max_bond": 2, "precision": "single"}),
-        ("devices", PAIR, {"max_bond": 2, "devices": 2}),
+        ("devices", PAIR, {"max_bond": 2, "devices": 0}),
         ("strip_exponent", PAIR, {"max_bond": 2, "strip_exponent": True}),
         ("algebra", PAIR, {"max_bond": 2, "algebra": "max-plus"}),
         ("out", PAIR, {"max_bond": 2, "out": np.zeros(())}),

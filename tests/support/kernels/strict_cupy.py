@@ -197,6 +197,7 @@ def put_in_place(patch: pytest.MonkeyPatch) -> None:
         with Stream() as stream:
             yield library, stream
 
+    patch.setattr(library_arrays, "cupy", library)
     patch.setattr(library_arrays, "cupy_in_order", cupy_in_order)
     patch.setattr(select, "find_gpu", lambda world, *_: world.rank)
     patch.setattr(select, "open_gpu", open_gpu)

@@ -15,6 +15,9 @@ from typing import Any
 import numpy as np
 
 from tnplan.executor.bond_limited.network import BondLimitedStep, contract_with_bond_limit
+from tnplan.executor.bond_limited.over_ranks import ArrayExchange, contract_over_ranks
+from tnplan.executor.device.comm.threads import run_ranks
+from tnplan.executor.device.protocols.communicator import Communicator
 
 OF_VALUES = 1.5
 """Any number that is read: tensors are scaled, and no singular value is below a cutoff."""
@@ -88,6 +91,11 @@ class ShapeArray:
         return self
 
     imag = real
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """As NumPy has them."""
+        return tuple(stride * self.dtype.itemsize for stride in self._strides)
 
     def transpose(self, order: Sequence[int]) -> ShapeArray:
         """A view."""
@@ -245,6 +253,41 @@ def dry_run(
     )
     work.pairs, work.cuts = len(network) - 1, len(value.discarded)
     return work
+
+
+class ShapeExchange(ArrayExchange):
+    """What brings shapes from rank to rank."""
+
+    def __init__(self, ranks: Communicator, library: ShapeLibrary) -> None:
+        super().__init__(ranks, np)
+        self._library = library
+
+    def _send_array(self, peer: int, array: ShapeArray) -> None:
+        array.contiguous()
+
+    def _receive_array(self, peer: int, shape: Sequence[int], dtype: str) -> ShapeArray:
+        return self._library.array(shape, dtype)
+
+
+def dry_run_over_ranks(
+    network: Sequence[Mapping[int, int]], steps: Sequence[BondLimitedStep], max_bond: int, dtype: str,
+    owners: Sequence[int],
+) -> list[StepWork]:  # fmt: skip
+    """What steps take of each rank, where tensors have owners."""
+
+    def on_rank(ranks: Communicator) -> StepWork:
+        work = StepWork()
+        library = ShapeLibrary(work)
+        arrays = [
+            library.array([*bonds.values()], dtype) if owner == ranks.rank else None
+            for bonds, owner in zip(network, owners, strict=False)
+        ]
+        neighbours = [list(bonds) for bonds in network]
+        exchange = ShapeExchange(ranks, library)
+        contract_over_ranks(arrays, neighbours, steps, owners, (max_bond, 0.0), exchange, dtype, library)
+        return work
+
+    return run_ranks(max(owners) + 1, on_rank)
 
 
 def _row_major(shape: Sequence[int]) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ the other bonds of A are weighted with the reduced factors of the tensors there,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import frexp, prod
@@ -105,22 +105,23 @@ def contract_with_bond_limit(
         renormalization of Xie, Jiang, Chen, Weng and Xiang, PRL 103, 160601, 2009). How projectors change
         with the tensors is left out: it is of the order of what is cut.
     """
-    network = _Network(arrays, neighbours, max_bond, cutoff, xp)
+    network = BondLimitedNetwork(arrays, neighbours, max_bond, cutoff, xp)
     if has_gradients:
         network.tape = []
-    for step in steps:
+    for network.step, step in enumerate(steps):
         if isinstance(step, CompressBond):
             network.compress(*step)
         elif not network.contract(*step):
-            return BondLimitedValue(discarded=network.discarded())
+            return BondLimitedValue(discarded=[share for _, share in network.discarded()])
     ((number, last),) = network.tensors.items()
     output = tuple(network.neighbours[number])
     gradients = network.taken_back(number) if has_gradients else []
     mantissa = last if output else last.item()
-    return BondLimitedValue(mantissa, network.exponent, network.discarded(), output, gradients)
+    discarded = [share for _, share in network.discarded()]
+    return BondLimitedValue(mantissa, network.exponent, discarded, output, gradients)
 
 
-class _Network:
+class BondLimitedNetwork:
     """The tensors that are there at one time.
 
     Invariant: axis k of tensor i is its bond with neighbours[i][k], the only one of the two, or open where
@@ -129,20 +130,23 @@ class _Network:
 
     def __init__(
         self, arrays: Sequence[Array], neighbours: Sequence[Sequence[int]], max_bond: int, cutoff: float,
-        xp: Any,
+        xp: Any, dtype: Any = None,
     ) -> None:  # fmt: skip
-        self.tensors = dict(enumerate(arrays))
-        self.exponent = 0
-        self._notes: list[tuple[Array, Array]] = []
-        """Of each bond that lost singular values: the sums of their squares and of all, on the device."""
+        self.tensors = {number: array for number, array in enumerate(arrays) if array is not None}
+        self.exponent = self.step = 0
+        self._notes: list[tuple[int, Array, Array]] = []
+        """Of each bond that lost singular values: its step, the sums of their squares and of all, on the
+        device."""
         self.tape: list[Callable[[dict[int, Array]], None]] | None = None
         """What takes the derivatives by the tensors that are there back through each change."""
         self.neighbours = {number: list(others) for number, others in enumerate(neighbours)}
         self._n_inputs, self._max_bond, self._xp = len(arrays), max_bond, xp
-        self._dtype = arrays[0].dtype
+        self._dtype = np.dtype(arrays[0].dtype if dtype is None else dtype)
         self._cutoff = max(cutoff, float(np.finfo(self._dtype).eps))
         self._wide = np.result_type(self._dtype, np.float64)
-        self._needs_qr = False
+        self._needs_qr: set[int] = set()
+        """Tensors whose Gram matrices told too little: as long as that lasts, QR takes their place. A tensor
+        knows it of its own cuts and of what it is made of alone, so that ranks take the same way as one."""
         self._starts: dict[int, Array] = {}
         """Random starts of subspace iterations, by their rows."""
         self._factors: dict[tuple[int, int, bool], Array] = {}
@@ -158,6 +162,8 @@ class _Network:
         if self.tape is not None:
             self.tape.append(partial(contract_back, left, right, new, (a, b), axes, self._xp))
         del a, b
+        if not self._needs_qr.isdisjoint((left, right)):
+            self._needs_qr.add(new)
         ends = [other for other in [*names[0], *names[1]] if other not in (left, right)]
         others = list(dict.fromkeys(ends))
         if len(others) < len(ends):
@@ -216,30 +222,65 @@ class _Network:
         """Cut the bond of two tensors to `max_bond`, where it is larger."""
         if self.tensors[left].shape[self.neighbours[left].index(right)] <= self._max_bond:
             return
-        a, b = self._bond_last(left, right), self._bond_last(right, left)
-        rows = [array.reshape(-1, array.shape[-1]) for array in (a, b)]
-        least = min(range(2), key=lambda end: len(rows[end]))
-        if len(rows[least]) <= self._max_bond:  # all of one tensor goes to the other, and nothing is lost
-            if self.tape is not None:
-                numbers = (left, right)[least], (left, right)[1 - least]
-                operands = rows[least], rows[1 - least], (a, b)[least].shape, (a, b)[1 - least].shape
-                self.tape.append(partial(absorb_back, *numbers, operands))
-            unit = self._xp.eye(len(rows[least]), dtype=self._dtype)
-            rows[1 - least], rows[least] = rows[1 - least] @ rows[least].T, unit
-        else:
-            # As products of matrices: libraries multiply arrays of more axes piece by piece.
-            # Gram matrices do not tell the singular values of a small rank from none.
-            needs_qr = self._needs_qr or (rank <= self._max_bond and self._cutoff < GRAM_FROM)
-            by_gram = None if needs_qr else self._by_gram(left, right)
-            pair = by_gram or self._by_qr(left, right, rank)
-            if self.tape is not None:
-                for number, array, projector in zip((left, right), (a, b), pair, strict=True):
-                    self.tape.append(partial(project_back, number, projector.T, array.shape))
-            rows = [matrix @ projector for matrix, projector in zip(rows, pair, strict=True)]
-        for number, array, new in zip((left, right), (a, b), rows, strict=True):
-            self.tensors[number] = new.reshape(*array.shape[:-1], -1)
-            self._scale(number)
-            self._forget(number)
+        self._bond_last(left, right)
+        self._bond_last(right, left)
+        self._cut(left, right, rank)
+
+    def _cut(self, left: int, right: int, rank: int) -> None:
+        """Cut a bond that is the last axis of both tensors."""
+        counts = [
+            prod(self._extents(number).values()) // self._extents(number)[other]
+            for number, other in ((left, right), (right, left))
+        ]
+        if min(counts) <= self._max_bond:
+            self._absorb(*((left, right) if counts[0] <= counts[1] else (right, left)))
+            return
+        # Gram matrices do not tell the singular values of a small rank from none.
+        needs_qr = not self._needs_qr.isdisjoint((left, right))
+        needs_qr |= rank <= self._max_bond and self._cutoff < GRAM_FROM
+        by_gram = None if needs_qr else self._by_gram(left, right)
+        pair = by_gram or self._by_qr(left, right, rank)
+        for number, projector in zip((left, right), pair, strict=True):
+            self._project(number, projector)
+
+    def _extents(self, number: int) -> dict[int, int]:
+        """The extents of a tensor's bonds, by the neighbour."""
+        return dict(zip(self.neighbours[number], self.tensors[number].shape, strict=True))
+
+    def _matrix(self, number: int) -> Array:
+        """A tensor whose last axis are the columns: libraries multiply arrays of more axes piece by piece."""
+        array = self.tensors[number]
+        return array.reshape(-1, array.shape[-1])
+
+    def _absorb(self, small: int, large: int) -> None:
+        """Give all of one tensor to the other: nothing is lost."""
+        if self.tape is not None:
+            shapes = self.tensors[small].shape, self.tensors[large].shape
+            operands = self._matrix(small), self._matrix(large), *shapes
+            self.tape.append(partial(absorb_back, small, large, operands))
+        self._multiply(large, self._given_away(small).T)
+
+    def _given_away(self, number: int) -> Array:
+        """A tensor as a matrix; a unit matrix takes its place."""
+        matrix = self._matrix(number)
+        self._replace(number, self._xp.eye(len(matrix), dtype=self._dtype))
+        return matrix
+
+    def _project(self, number: int, projector: Array) -> None:
+        """Multiply the last axis of a tensor by a projector."""
+        if self.tape is not None:
+            self.tape.append(partial(project_back, number, projector.T, self.tensors[number].shape))
+        self._multiply(number, projector)
+
+    def _multiply(self, number: int, matrix: Array) -> None:
+        """Multiply the last axis of a tensor by a matrix."""
+        self._replace(number, self._matrix(number) @ matrix)
+
+    def _replace(self, number: int, matrix: Array) -> None:
+        """Put a matrix in the place of a tensor whose last axis changes."""
+        self.tensors[number] = matrix.reshape(*self.tensors[number].shape[:-1], -1)
+        self._scale(number)
+        self._forget(number)
 
     def _joined(self, number: int, array: Array, groups: Sequence[Sequence[int]]) -> Array:
         """An array with each group of axes, in this order, as one."""
@@ -262,7 +303,7 @@ class _Network:
         is to be left out and the value stays exact."""
         xp = self._xp
         try:
-            factors = self._weighted(left, self._gram_factor), self._weighted(right, self._gram_factor)
+            factors = self._both_weighted(left, right, self._gram_factor)
         except np.linalg.LinAlgError:  # not positive by rounding
             return None
         product = factors[0] @ factors[1].T
@@ -273,8 +314,9 @@ class _Network:
         squares, vectors = self._leading(tall)
         least = max(self._cutoff, GRAM_FROM) ** 2 * squares[:1]
         kept = int((squares[: self._max_bond] > least).sum())
-        self._needs_qr = kept < self._max_bond and self._cutoff < GRAM_FROM
-        if self._needs_qr or not kept:
+        needs_qr = kept < self._max_bond and self._cutoff < GRAM_FROM
+        self._mark((left, right), needs_qr)
+        if needs_qr or not kept:
             return None
         singular, vectors = xp.sqrt(squares[:kept]), vectors[:, :kept]
         images = tall @ vectors
@@ -307,24 +349,27 @@ class _Network:
     def _by_qr(self, left: int, right: int, rank: int) -> tuple[Array, Array]:
         """The projectors by QR and singular values, to the precision of the dtype."""
         xp = self._xp
-        factors = self._weighted(left, self._qr_factor), self._weighted(right, self._qr_factor)
+        factors = self._both_weighted(left, right, self._qr_factor)
         u, singular, vh = xp.linalg.svd(factors[0] @ factors[1].T, full_matrices=False)
         largest = float(singular[0])
         kept = max(1, int((singular[: min(rank, self._max_bond)] > self._cutoff * largest).sum()))
-        self._needs_qr = not float(singular[kept - 1]) > 10 * GRAM_FROM * largest
+        self._mark((left, right), not float(singular[kept - 1]) > 10 * GRAM_FROM * largest)
         scaled = singular / (largest or 1.0)
         self._note(scaled[kept:], scaled)
         return self._projectors(factors, u[:, :kept], singular[:kept], vh[:kept].conj().T)
+
+    def _mark(self, numbers: Collection[int], needs_qr: bool) -> None:
+        (self._needs_qr.update if needs_qr else self._needs_qr.difference_update)(numbers)
 
     def _note(self, left_out: Array, all_values: Array) -> None:
         """Note the squares that a bond loses; a GPU is not waited for."""
         if left_out.size:
             lost, total = (self._xp.vdot(values, values).real for values in (left_out, all_values))
-            self._notes.append((lost, total))
+            self._notes.append((self.step, lost, total))
 
-    def discarded(self) -> list[float]:
-        """The share of the squares that each bond has lost."""
-        return [float(lost) / (float(total) or 1.0) for lost, total in self._notes]
+    def discarded(self) -> list[tuple[int, float]]:
+        """The share of the squares that each bond has lost, with its step."""
+        return [(step, float(lost) / (float(total) or 1.0)) for step, lost, total in self._notes]
 
     def _projectors(
         self, factors: tuple[Array, Array], u: Array, singular: Array, v: Array
@@ -334,19 +379,32 @@ class _Network:
         pair = factors[1].T @ (v * inverse), factors[0].T @ (u.conj() * inverse)
         return pair[0].astype(self._dtype, copy=False), pair[1].astype(self._dtype, copy=False)
 
-    def _weighted(self, number: int, factor: Callable[[Array], Array]) -> Array:
+    def _both_weighted(self, left: int, right: int, factor: Callable[[Array], Array]) -> tuple[Array, Array]:
+        """The reduced factors of both ends of a bond."""
+        return (
+            self._weighted(left, self._weights(left, right), factor),
+            self._weighted(right, self._weights(right, left), factor),
+        )
+
+    def _weighted(self, number: int, weights: Collection[int], factor: Callable[[Array], Array]) -> Array:
         """The reduced factor of a tensor towards its last axis, its other bonds weighted with those of the
         tensors there. Tensors that were given give no weights: they are small and know little of the rest."""
         array, names = self.tensors[number], self.neighbours[number]
-        opposite = names[-1]
-        extents = dict(zip(self.neighbours[opposite], self.tensors[opposite].shape, strict=True))
         for axis, other in enumerate(names[:-1]):
-            # Invariant: a neighbour of both ends is a weight of one, at its larger bond. As a weight of both
-            # its singular values would count twice, and the cutoff would leave out what matters.
-            is_here = (array.shape[axis], -number) > (extents.get(other, 0), -opposite)
-            if other >= self._n_inputs and is_here:
+            if other in weights:
                 array = times_along(array, axis, self._towards(other, number, factor))
         return factor(array.reshape(-1, array.shape[-1]))
+
+    def _weights(self, number: int, opposite: int) -> list[int]:
+        """The neighbours of a tensor that are its weights where its bond with another one is cut."""
+        # Invariant: a neighbour of both ends is a weight of one, at its larger bond. As a weight of both
+        # its singular values would count twice, and the cutoff would leave out what matters.
+        extents = self._extents(opposite)
+        return [
+            other for other, extent in self._extents(number).items()
+            if other >= self._n_inputs and other != opposite
+            and (extent, -number) > (extents.get(other, 0), -opposite)
+        ]  # fmt: skip
 
     def _towards(self, number: int, other: int, factor: Callable[[Array], Array]) -> Array:
         """The reduced factor of a tensor towards a neighbour."""

@@ -16,7 +16,7 @@ from tnplan.common.checks import check_count, is_finite
 from tnplan.common.errors import InputError, OverLimitError
 from tnplan.common.shown_text import Printed
 from tnplan.common.units import plural, size_text
-from tnplan.executor.bond_limited.dry_run import StepWork, dry_run
+from tnplan.executor.bond_limited.dry_run import StepWork, dry_run, dry_run_over_ranks
 from tnplan.executor.bond_limited.network import (
     BondLimitedStep,
     BondLimitedValue,
@@ -25,6 +25,7 @@ from tnplan.executor.bond_limited.network import (
     contract_with_bond_limit,
 )
 from tnplan.executor.bond_limited.rates import seconds_of
+from tnplan.executor.device.cpu.host_memory import cores
 from tnplan.executor.device.cpu.parallel_rows import blas_threads
 from tnplan.jobs.arrays.arrays import (
     NUMPY_ARRAY,
@@ -36,12 +37,15 @@ from tnplan.jobs.arrays.arrays import (
     refuse_followed,
     stated_dtype,
 )
+from tnplan.jobs.arrays.bond_limited_ranks import Division, contract_on_devices
 from tnplan.jobs.arrays.options import ContractionOptions, in_bytes
 from tnplan.jobs.arrays.planning import memory_bytes, read_request, stated
+from tnplan.jobs.job_options import LARGEST_RANKS
 from tnplan.planner.networks.contraction_path import dtype_name
 from tnplan.planner.networks.importers.subscripts import EinsumCall
 from tnplan.planner.networks.pair_network import PairNetwork, largest_component
 from tnplan.planner.search.bond_limited_order import follow, search_order
+from tnplan.planner.search.bond_limited_owners import owners_of, share_of_time
 
 TOPIC = "bond limits"
 CUTOFF = 1e-10
@@ -133,7 +137,7 @@ class BondLimitedContraction(Printed):
     @staticmethod
     def estimate(
         network: Any, *arrays: Any, max_bond: int, dtype: str | None = None,
-        memory: float | str | None = None, threads: int | None = None,
+        memory: float | str | None = None, devices: int = 1, threads: int | None = None,
     ) -> BondLimitedEstimate:  # fmt: skip
         """Predict what `contract` takes with a bond limit on a CPU, without contracting.
 
@@ -152,6 +156,8 @@ class BondLimitedContraction(Printed):
             That of the arrays where shapes are given.
         memory : float or str, optional
             The most bytes, as in `contract`.
+        devices : int
+            The devices that share the work, as in `contract`.
         threads : int, optional
             As in `contract`.
 
@@ -173,10 +179,12 @@ class BondLimitedContraction(Printed):
         """
         call = read_request(network, arrays)
         _check_network(call)
-        options = ContractionOptions(memory=in_bytes(memory), device="cpu", threads=threads)
+        check_count("devices", devices, 1, LARGEST_RANKS)
+        options = ContractionOptions(memory=in_bytes(memory), device="cpu", devices=devices, threads=threads)
         dtype = stated(call, network) if dtype is None else dtype_name(dtype, "dtype")
         max_bond = check_count("max_bond", max_bond, 2)
         work = _Work(call, dtype, options, max_bond, CUTOFF)
+        work.check_memory()
         return BondLimitedEstimate(work.predicted_s(), work.peak_bytes, work.multiply_adds)
 
     @property
@@ -223,9 +231,10 @@ class BondLimitedEstimate(NamedTuple):
     Parameters
     ----------
     time_s : float
-        Seconds at `max_bond` and, where bonds are cut, at half of it, without the search of the order.
+        Seconds at `max_bond` and, where bonds are cut, at half of it, without the search of the order; of
+        several devices without their messages.
     memory_bytes : int
-        The most bytes that are there at once, without the arrays that are given.
+        The most bytes that are there at once on a device, without the arrays that are given.
     multiply_adds : float
         Of the contraction at `max_bond`.
     """
@@ -237,9 +246,9 @@ class BondLimitedEstimate(NamedTuple):
 
 def contract_bond_limited(
     network: Any, arrays: Sequence[Any], settings: tuple[Any, ...], max_bond: int | None, cutoff: float | None
-) -> BondLimitedContraction:
+) -> BondLimitedContraction | None:
     """Contract a network with a bond limit; the settings are those of `contract_arrays`, and then
-    `algebra` and `out`."""
+    `algebra` and `out`. None where rank 0 in another process has the result."""
     if max_bond is None:
         raise InputError("cutoff", "is for contractions with a bond limit", "give max_bond, too")
     max_bond = check_count("max_bond", max_bond, 2)
@@ -254,20 +263,51 @@ def contract_bond_limited(
     kind = common_kind(call.operands)
     gpu = None if options.device == "cpu" else kind.gpu
     gpu = 0 if gpu is None and options.device == "gpu" else gpu
-    work = _Work(call, dtype, options.changed(gpu=gpu), max_bond, cutoff, kind)
-    with work.tensors() as (tensors, exponent, xp):
-        value = work.run(tensors, exponent, max_bond, xp)
-        half = work.run(tensors, exponent, max_bond // 2, xp) if value.discarded else value
+    options = options.changed(gpu=gpu)
+    if options.devices > 1:
+        done = _on_devices(call, dtype, options, max_bond, cutoff)
+        if done is None:
+            return None
+        work, value, half, device = done
+    else:
+        work = _Work(call, dtype, options, max_bond, cutoff, kind)
+        work.check_memory()
+        with work.tensors() as (tensors, exponent, xp):
+            value = work.run(tensors, exponent, max_bond, xp)
+            half = work.run(tensors, exponent, max_bond // 2, xp) if value.discarded else value
+        device = "cpu" if gpu is None else f"gpu {gpu}"
     details = {
         "half_value": _in_tens(half), "cuts": len(value.discarded), "peak_bytes": work.peak_bytes,
-        "multiply_adds": work.multiply_adds,
-        "device": "cpu" if gpu is None else f"gpu {gpu}",
+        "multiply_adds": work.multiply_adds, "device": device, "devices": options.devices,
     }  # fmt: skip
     error = _error_estimate(value, half, cutoff, float(np.finfo(dtype).eps))
     return BondLimitedContraction(
         *_in_tens(value), max_bond, error, sum(value.discarded), max(value.discarded, default=0.0),
         not value.discarded, details, work,
     )  # fmt: skip
+
+
+def _on_devices(
+    call: EinsumCall, dtype: str, options: ContractionOptions, max_bond: int, cutoff: float
+) -> tuple[_Work, BondLimitedValue, BondLimitedValue, str] | None:
+    """The values at the limit and at half of it by several devices; None on other ranks than rank 0."""
+    # Arrays of a GPU are read in this thread, whose stream they may still be made in.
+    arrays = [host_array(one, f"array {k}") for k, one in enumerate(call.operands)]
+    made = list[_Work]()
+
+    def divide() -> Division:
+        made.append(_Work(call._replace(operands=tuple(arrays)), dtype, options, max_bond, cutoff))
+        return made[0].division()
+
+    limits = [(bond, cutoff) for bond in (max_bond, max_bond // 2)]
+    found = contract_on_devices(
+        divide, PairNetwork(call.network), lambda k: _finite(arrays[k], k, dtype, np), dtype, limits, options
+    )
+    if found is None:
+        return None
+    work = made[0]
+    values = [_product(values, found.exponent, work.shape, np) for values in found.values]
+    return work, values[0], values[-1], found.device
 
 
 class _Work:
@@ -278,7 +318,7 @@ class _Work:
         kind: ArrayKind = NUMPY_ARRAY,
     ) -> None:  # fmt: skip
         self._operands, self._dtype, self._kind, self._gpu = call.operands, dtype, kind, options.gpu
-        self._threads, self._cutoff = options.threads, cutoff
+        self._threads, self._devices, self._cutoff = options.threads, options.devices, cutoff
         self._limit = memory_bytes(options, "cpu" if options.gpu is None else "gpu")
         self.max_bond = max_bond
         self.shape = tuple(call.size_dict[index] for index in call.output)
@@ -286,36 +326,62 @@ class _Work:
         # Gram matrices of single precision are made in double precision.
         item_bytes = 16 if dtype.startswith("complex") else 8
         most = self._limit / item_bytes
-        self.components = [_Component(self._pairs, part, max_bond, most) for part in self._pairs.components]
+        if options.memory is not None or options.gpu is not None:  # what is free on a host is that of all
+            most *= self._devices
+        self.components = [
+            _Component(self._pairs, part, max_bond, most, self._devices) for part in self._pairs.components
+        ]
         self.multiply_adds = sum(component.order.multiply_adds for component in self.components)
-        self.peak_bytes = self._peak_bytes()
+        self._peaks = self._peaks_of_devices()
+        self.peak_bytes = max(self._peaks)
         kept = sum(component.order.operand_elements for component in self.components)
         inputs = sum(component.size for component in self.components)
         self._gradient_bytes = self.peak_bytes + item_bytes * (kept + 2 * inputs)
-        self._check_memory(self.peak_bytes, "")
 
-    def _peak_bytes(self) -> int:
-        """The bytes that are there at once at most, by the shapes of all steps."""
+    def _peaks_of_devices(self) -> list[int]:
+        """The bytes that are there at once at most on each device, by the shapes of all steps."""
         item_bytes = ITEM_BYTES[self._dtype]
-        sizes = [item_bytes * component.size for component in self.components]
-        # Each component has its own tensors, and those of the others are there as well.
-        peaks = [one.work(self.max_bond, self._dtype).peak_bytes for one in self.components]
-        most = max(peak - size for peak, size in zip(peaks, sizes, strict=True))
-        arrays = [one for one in self._operands if hasattr(one, "dtype")]
-        copies = [one for one in arrays if self._gpu is not None or stated_dtype(one) != self._dtype]
-        copied = item_bytes * sum(prod(one.shape) for one in copies)
-        objects = OBJECTS_BYTES + TENSOR_BYTES * len(self._pairs.bonds)
-        return objects + sum(sizes) + most + copied + 4 * item_bytes * prod(self.shape)
+        bonds = self._pairs.bonds
+        copies = {
+            number: prod(one.shape) for number, one in enumerate(self._operands)
+            if hasattr(one, "dtype") and (self._gpu is not None or stated_dtype(one) != self._dtype)
+        }  # fmt: skip
+        works = [one.works(self.max_bond, self._dtype) for one in self.components]
+        peaks = []
+        for rank in range(self._devices):
+            own = [component.tensors_of(rank) for component in self.components]
+            sizes = [item_bytes * sum(prod(bonds[n].values()) for n in numbers) for numbers in own]
+            # Each component has its own tensors, and those of the others are there as well.
+            most = max(of[rank].peak_bytes - size for of, size in zip(works, sizes, strict=True))
+            copied = item_bytes * sum(copies.get(n, 0) for numbers in own for n in numbers)
+            result = 4 * item_bytes * prod(self.shape) if rank == 0 else 0
+            objects = OBJECTS_BYTES + TENSOR_BYTES * len(bonds)
+            peaks.append(objects + sum(sizes) + most + copied + result)
+        return peaks
+
+    def division(self) -> Division:
+        """What each rank does."""
+        limits = self.max_bond, self.max_bond // 2
+        return Division(
+            [[one.steps(bond, self._dtype) for one in self.components] for bond in limits],
+            [one.owners for one in self.components], self._peaks,
+        )  # fmt: skip
 
     def predicted_s(self) -> float:
-        """The seconds of all runs on a CPU."""
-        with nullcontext() if self._threads is None else blas_threads(self._threads):
+        """The seconds of all runs on CPUs."""
+        threads = self._threads
+        if threads is None and self._devices > 1:
+            threads = max(1, cores() // self._devices)
+        with nullcontext() if threads is None else blas_threads(threads):
             works = [one.work(self.max_bond, self._dtype) for one in self.components]
             if any(work.cuts for work in works):
                 works += [one.work(self.max_bond // 2, self._dtype) for one in self.components]
-            return seconds_of(works, len(self._pairs.bonds))
+            alone = seconds_of(works, len(self._pairs.bonds))
+        return alone * share_of_time([one.part for one in self.components])
 
-    def _check_memory(self, peak_bytes: float, purpose: str) -> None:
+    def check_memory(self, peak_bytes: float | None = None, purpose: str = "") -> None:
+        """Refuse what does not fit a device: the contraction, or what takes so much."""
+        peak_bytes = self.peak_bytes if peak_bytes is None else peak_bytes
         if peak_bytes > self._limit:
             needed = f"{size_text(peak_bytes)} are needed{purpose} with max_bond={self.max_bond}"
             remedy = "give a smaller max_bond, or more memory"
@@ -332,7 +398,7 @@ class _Work:
             # Many small calls: arrays of the host are made ready there, where each takes less.
             near = np if self._kind.gpu is None else xp
             arrays = [_finite(read(one, k), k, self._dtype, near) for k, one in enumerate(self._operands)]
-            tensors, exponent = self._pairs.tensors(arrays, near)
+            tensors, exponent = self._pairs.tensors(arrays, self._dtype, near)
             yield [xp.asarray(one) for one in tensors], exponent, xp
 
     def run(self, tensors: Sequence[Any], exponent: int, bond: int, xp: Any) -> BondLimitedValue:
@@ -342,13 +408,16 @@ class _Work:
 
     def gradients(self) -> BondLimitedGradients:
         """The derivatives of the logarithm, and their estimate."""
+        if self._devices > 1:
+            problem = f"are for one device, and the value comes from {self._devices}"
+            raise InputError("gradients", problem, "contract on one device")
         if self.shape:
             raise InputError(
                 "gradients",
                 "are those of a single number, but the result has open indices",
                 "sum or fix these indices",
             )
-        self._check_memory(self._gradient_bytes, " for gradients")
+        self.check_memory(self._gradient_bytes, " for gradients")
         with self.tensors() as (tensors, _, xp):
             full, is_cut = self._relative(tensors, self.max_bond, xp)
             if not is_cut:
@@ -380,12 +449,12 @@ def _options(settings: tuple[Any, ...]) -> ContractionOptions:
     is_free = optimize is None or optimize is True or (isinstance(optimize, str) and optimize == "auto")
     for name, is_given in {
         "optimize": not is_free, "hardware": hardware is not None, "precision": precision is not None,
-        "devices": devices != 1, "strip_exponent": bool(strips), "algebra": algebra is not None,
-        "out": out is not None,
+        "strip_exponent": bool(strips), "algebra": algebra is not None, "out": out is not None,
     }.items():  # fmt: skip
         if is_given:
             raise InputError(name, "cannot be combined with max_bond", "leave one of them out")
-    return ContractionOptions(memory=in_bytes(memory), device=device, threads=threads)
+    check_count("devices", devices, 1, LARGEST_RANKS)
+    return ContractionOptions(memory=in_bytes(memory), device=device, devices=devices, threads=threads)
 
 
 def _check_network(call: EinsumCall) -> None:
@@ -426,16 +495,31 @@ def _library(kind: ArrayKind, gpu: int | None) -> Iterator[tuple[Any, Callable[[
 class _Component:
     """A connected part of a network, and its order."""
 
-    def __init__(self, pairs: PairNetwork, numbers: list[int], max_bond: int, most_elements: float) -> None:
-        self._numbers = numbers
-        names = {number: name for name, number in enumerate(numbers)}
-        self._shapes = [
-            {names.get(other, other): extent for other, extent in pairs.bonds[number].items()}
-            for number in numbers
-        ]
+    def __init__(
+        self, pairs: PairNetwork, numbers: list[int], max_bond: int, most_elements: float, devices: int
+    ) -> None:
+        self._numbers, self._devices = numbers, devices
+        self._shapes = pairs.bonds_within(numbers)
         self._bonds = tuple(tuple(bonds.items()) for bonds in self._shapes)
         self.size = sum(prod(bonds.values()) for bonds in self._shapes)
         self.order = search_order(self._shapes, max_bond, most_elements)
+        self.owners = owners_of(self._shapes, self.order, devices)
+        self.part = len(numbers), self.order, self.owners
+
+    def tensors_of(self, rank: int) -> list[int]:
+        """The tensors that a rank has, by their number in the network."""
+        return [n for n, owner in zip(self._numbers, self.owners, strict=False) if owner == rank]
+
+    def works(self, max_bond: int, dtype: str) -> list[StepWork]:
+        """What the steps take of each device."""
+        if self._devices == 1:
+            return [self.work(max_bond, dtype)]
+        works = _works_of_ranks(self._bonds, tuple(self.order.pairs), max_bond, dtype, tuple(self.owners))
+        return works + [StepWork()] * (self._devices - len(works))
+
+    def steps(self, max_bond: int, dtype: str) -> list[BondLimitedStep]:
+        """The steps with a limit, in the order that was found."""
+        return _steps(self._bonds, tuple(self.order.pairs), max_bond, dtype)[0]
 
     def work(self, max_bond: int, dtype: str) -> StepWork:
         """What the steps take with a limit, by their shapes."""
@@ -449,10 +533,20 @@ class _Component:
         self, tensors: Sequence[Any], max_bond: int, cutoff: float, xp: Any, has_gradients: bool = False
     ) -> BondLimitedValue:
         """Contract it with a limit, in the order that was found."""
-        steps, _ = _steps(self._bonds, tuple(self.order.pairs), max_bond, str(tensors[0].dtype))
+        steps = self.steps(max_bond, str(tensors[0].dtype))
         own = [tensors[number] for number in self._numbers]
         neighbours = [list(bonds) for bonds in self._shapes]
         return contract_with_bond_limit(own, neighbours, steps, max_bond, cutoff, xp, has_gradients)
+
+
+@lru_cache(256)
+def _works_of_ranks(
+    bonds: tuple[tuple[tuple[int, int], ...], ...], pairs: tuple[tuple[int, int], ...], max_bond: int,
+    dtype: str, owners: tuple[int, ...],
+) -> list[StepWork]:  # fmt: skip
+    """What the steps take of each rank that has tensors."""
+    steps, _ = _steps(bonds, pairs, max_bond, dtype)
+    return dry_run_over_ranks([*map(dict, bonds)], steps, max_bond, dtype, owners)
 
 
 @lru_cache(256)

@@ -231,15 +231,20 @@ def open_ranks(
         rank: RankHere = on_rank(run_ranks(1, lambda own: own)[0], options.threads or 1, RankHere)
         rank.threads = options.threads
     else:
-        if options.devices != world.size:
-            problem = f"are {options.devices}, and mpirun started {world.size} ranks"
-            raise InputError("devices", problem, f"give devices={world.size}")
+        check_devices(options.devices, world)
         with ending_together(world):
             threads = options.threads or threads_a_rank(world)
             rank = on_rank(world, threads, RankHere)
         rank.world, rank.threads = world, threads
     rank.device.leave()
     return rank
+
+
+def check_devices(devices: int, world: World) -> None:
+    """Refuse another number of devices than mpirun started ranks."""
+    if devices != world.size:
+        problem = f"are {devices}, and mpirun started {world.size} ranks"
+        raise InputError("devices", problem, f"give devices={world.size}")
 
 
 def pieces(

@@ -9,7 +9,7 @@ output.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from math import frexp, prod
 from typing import Any
 
@@ -24,6 +24,7 @@ class PairNetwork:
     - `network`: Its tensors come first; copy tensors follow.
     - `bonds`: For each tensor the extents of its bonds, by the neighbour, in the order of its axes.
     - `components`: The tensors of each connected part.
+    - `n_arrays`: The tensors of the network that it is made of.
     """
 
     def __init__(self, network: Network) -> None:
@@ -36,8 +37,8 @@ class PairNetwork:
         for position, index in enumerate(network.output):
             if index in holders:
                 holders[index].append(-1 - position)
-        n_tensors = len(network.inputs)
-        shared: list[dict[int, list[str]]] = [defaultdict(list) for _ in range(n_tensors)]
+        self.n_arrays = len(network.inputs)
+        shared: list[dict[int, list[str]]] = [defaultdict(list) for _ in range(self.n_arrays)]
         """Of each tensor: the indices that it shares with each neighbour."""
         for index, ends in holders.items():
             first = ends[0]
@@ -73,16 +74,30 @@ class PairNetwork:
                 found.append(sorted(reached))
         return found
 
-    def tensors(self, arrays: Sequence[Any], xp: Any) -> tuple[list[Any], int]:
+    def bonds_within(self, numbers: Sequence[int]) -> list[dict[int, int]]:
+        """The bonds of the tensors of a component, whose neighbours have their positions in it."""
+        names = {number: name for name, number in enumerate(numbers)}
+        return [
+            {names.get(other, other): extent for other, extent in self.bonds[number].items()}
+            for number in numbers
+        ]
+
+    def tensors(
+        self, arrays: Sequence[Any], dtype: str, xp: Any, own: Container[int] | None = None
+    ) -> tuple[list[Any], int]:
         """The tensors, scaled to largest parts from 0.5 to 1 before indices are summed, and the power of 2 of
         their product.
 
         - `arrays`: Those of the network, of one floating dtype and of the library `xp`.
+        - `own`: The tensors that are made; the others are None, and so may be their arrays. Default: all.
         """
-        tensors, exponent = [], 0
-        for term, by_neighbour, bonds, array in zip(
-            self._network.inputs, self._shared, self.bonds, arrays, strict=False
+        tensors, exponent = list[Any](), 0
+        for number, (term, by_neighbour, bonds, array) in enumerate(
+            zip(self._network.inputs, self._shared, self.bonds, arrays, strict=False)
         ):
+            if own is not None and number not in own:
+                tensors.append(None)
+                continue
             power = frexp(largest_component(array))[1]
             # Two factors: one alone may be beyond the range where the numbers are not.
             scaled = array * 2.0 ** (-power // 2) * 2.0 ** (-power - -power // 2)
@@ -95,9 +110,12 @@ class PairNetwork:
             scaled = scaled.reshape([extents[axis] for axis in wide])
             summed = xp.einsum(scaled, [numbers[index] for index in names], kept)
             tensors.append(summed.reshape(tuple(bonds.values())))
-        for bonds in self.bonds[len(arrays) :]:
+        for number, bonds in enumerate(self.bonds[len(arrays) :], len(arrays)):
+            if own is not None and number not in own:
+                tensors.append(None)
+                continue
             extent = next(iter(bonds.values()))
-            copy = xp.zeros((extent,) * 3, arrays[0].dtype)
+            copy = xp.zeros((extent,) * 3, dtype)
             copy[(xp.arange(extent),) * 3] = 1
             tensors.append(copy)
         return tensors, exponent

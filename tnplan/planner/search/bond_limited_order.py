@@ -42,6 +42,8 @@ class BondLimitedOrder:
         The most numbers that are there at once.
     operand_elements : int
         The numbers of all operands of contractions, which gradients keep.
+    step_madds : list of float
+        The multiply-adds of each pair with what is then cut.
     """
 
     pairs: Pairs
@@ -49,6 +51,7 @@ class BondLimitedOrder:
     multiply_adds: float
     peak_elements: int
     operand_elements: int
+    step_madds: list[float]
 
 
 class _Shapes:
@@ -143,14 +146,18 @@ def follow(
     shapes = _Shapes(network, max_bond)
     shapes.ranks = BondRanks(network) if has_ranks else None
     partners = {one: other for pair in pairs for one, other in (pair, pair[::-1])}
-    compressions = []
+    compressions, step_madds = [], []
     for left, right in pairs:
+        before = shapes.multiply_adds
         new = shapes.contract(left, right)
         # A bond whose tensors are contracted with each other next is summed sooner than it is cut.
         ends = [other for other in shapes.bonds[new] if other >= 0 and partners.get(new) != other]
         cuts = [(new, other, shapes.compress(new, other)) for other in ends]
         compressions.append([cut for cut in cuts if cut[2]])
-    return BondLimitedOrder(pairs, compressions, shapes.multiply_adds, shapes.peak, shapes.operands)
+        step_madds.append(shapes.multiply_adds - before)
+    return BondLimitedOrder(
+        pairs, compressions, shapes.multiply_adds, shapes.peak, shapes.operands, step_madds
+    )
 
 
 def search_order(

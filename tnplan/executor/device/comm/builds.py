@@ -67,8 +67,8 @@ def agreed_builds(world: Communicator, mixed: bool) -> dict[str, dict[str, str]]
             raise AgreedError(
                 f"rank {rank} on {host}",
                 f"has {name} {facts.get(name)}, and rank 0 on {first_host} has {first[name]}",
-                "install the same version everywhere, or accept results that may differ by rounding with "
-                "--allow-mixed-builds",
+                "install the same version everywhere, or, where the job has --allow-mixed-builds, accept "
+                "results that may differ by rounding",
                 topic="equal builds",
             )
         builds.setdefault(host if builds.get(host, facts) == facts else f"{host} (rank {rank})", facts)

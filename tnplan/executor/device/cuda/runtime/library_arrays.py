@@ -87,12 +87,19 @@ def in_order(stream: Any, library: str, gpu: int) -> Iterator[None]:
 
 
 @contextmanager
+def raising_cupy() -> Iterator[Any]:
+    """CuPy, whose decompositions that fail raise LinAlgError in this thread, as NumPy's do."""
+    with cupyx.errstate(linalg="raise"):
+        yield cupy
+
+
+@contextmanager
 def cupy_in_order(library: str, gpu: int) -> Iterator[tuple[Any, Any]]:
     """CuPy on a GPU, and a stream of its own behind what a library's stream has to do there.
 
-    Decompositions that fail raise LinAlgError, as NumPy's do.
+    Decompositions that fail raise LinAlgError.
     """
-    with cupy.cuda.Device(gpu), cupyx.errstate(linalg="raise"):
+    with cupy.cuda.Device(gpu), raising_cupy():
         stream = cupy.cuda.Stream(non_blocking=True)
         with in_order(stream, library, gpu), stream:
             yield cupy, stream
