@@ -248,10 +248,10 @@ def test_time_is_kept_and_progress_told() -> None:
     before = time.monotonic()
     path = search_path(
         peps_network(9, 9, 1, extents=(2, 3)), "complex64", max_tensor_elements=2**16, methods=("joint",),
-        minimize="flops", effort=Effort(5.0),
+        minimize="flops", effort=Effort(2.0),
         report=lambda _, better: told.append(better),
     )  # fmt: skip
-    assert 4.0 - 2.0 < time.monotonic() - before < 6.0 + 2.0
+    assert 1.0 < time.monotonic() - before < 4.0
     costs = [cost_of(better, 0.0) for better in told]
     assert costs == sorted(costs, reverse=True)
     assert log10_mnk_planned(path) <= log10_mnk_planned(told[-1])
