@@ -30,7 +30,7 @@ RANKS_AND_GROUPS = ((1, 1), (1, 3), (2, 2))
 
 def planners() -> Iterator[Planner]:
     """Of random networks, with chains and without, under limits that force the later variants."""
-    for seed in range(8):
+    for seed in range(4):
         for fused in (False, True):
             path = replace(stem_path(seed) if fused else random_path(seed), dtype="complex64")
             profile = fusing_profile(1 << 13) if fused else eager_profile()
@@ -94,7 +94,7 @@ def test_smaller_shares_are_left_out_once_one_fits_and_the_fastest_is_taken() ->
             assert ratio > 1 - 1e-9
             ratios.append(ratio)
             later += next(iter(plans)) != tried[0]
-    assert later >= 3
+    assert later >= 2
     assert median(ratios) < 1.1
 
 
