@@ -39,7 +39,7 @@ def random_words(random: Any, n_qubits: int, *, is_integer: bool = False) -> dic
     return dict(zip(sorted(words), values.tolist(), strict=True))
 
 
-@pytest.mark.parametrize("seed", range(200))
+@pytest.mark.parametrize("seed", slow_after(80, range(200)))
 def test_arithmetic_equals_that_of_matrices(seed: int) -> None:
     random = np.random.default_rng(seed)
     n = 1 + seed % MOST_QUBITS
