@@ -206,7 +206,7 @@ def test_same_seed_same_path() -> None:
     found = [
         search_path(
             network, "complex64", max_tensor_elements=2**8, methods=("joint",), seed=s,
-            effort=Effort(10, 2, 2),
+            effort=Effort(4, 2, 2),
         )
         for s in (1, 1, 2)
     ]  # fmt: skip
@@ -279,7 +279,7 @@ def test_command_line(tmp_path: Path) -> None:
         cli,
         ["search",
             str(tmp_path / "n.json"), "--method", "joint", "--minimize", "time", "--hardware", "h200-nvlink",
-            "--max-tensor", "2^8", "--time", "2", "-o", str(tmp_path / "p.json"),
+            "--max-tensor", "2^8", "--time", "1", "-o", str(tmp_path / "p.json"),
         ],
         catch_exceptions=False,
     )  # fmt: skip
