@@ -209,7 +209,7 @@ def test_schedule_is_what_the_planner_predicts(
 
 @pytest.mark.parametrize("seconds", [0.0, 60.0])
 @pytest.mark.parametrize("limit", [{"max_tensor_elements": 2**9}, {"memory_bytes": 3 * 8 * 2**7}])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", slow_after(2, range(4)))
 def test_a_path_as_it_was_given_is_ranked_too(seed: int, limit: dict[str, Any], seconds: float) -> None:
     """Though the search itself begins at another root, where some steps are others, or with more slices: the
     plan fits the memory of the device where tensors are over the limit of the search."""

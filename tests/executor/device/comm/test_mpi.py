@@ -84,10 +84,15 @@ def test_a_sharded_result(pair: Case, tmp_path: Path) -> None:
     [
         (3, (), "3 ranks are not a multiple"),
         (2, ("--tensors", "nowhere.npz"), "nowhere.npz"),
-        (2, ("--slices", "5:99"), "--slices"),
-        (2, ("--ranks", 4), "mpirun started 2"),
-        (2, ("--ranks", 0), "0 is not in the range"),
         (2, ("--colour",), "No such option"),
+        *(
+            pytest.param(2, *case, marks=pytest.mark.slow)
+            for case in (
+                (("--slices", "5:99"), "--slices"),
+                (("--ranks", 4), "mpirun started 2"),
+                (("--ranks", 0), "0 is not in the range"),
+            )
+        ),
     ],
 )
 def test_a_refusal_is_one_line_and_status_2(

@@ -106,7 +106,7 @@ CASES = [
 @pytest.mark.parametrize("dtype", ROUNDING)
 @pytest.mark.parametrize("runner", RUNNERS)
 def test_pairs_of_rows(runner: str, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    every = repeats(2, 1) if runner == "emulated" else 1
+    every = repeats(3, 1) if runner == "emulated" else 1
     for number, (sizes, counts, n_rows) in [*enumerate(CASES)][::every]:
         pairs = random_pairs(np.random.default_rng(number), counts, n_rows)
         check(opened(runner, monkeypatch), sizes, counts, pairs, dtype, number)
