@@ -39,7 +39,7 @@ def random_words(random: Any, n_qubits: int, *, is_integer: bool = False) -> dic
     return dict(zip(sorted(words), values.tolist(), strict=True))
 
 
-@pytest.mark.parametrize("seed", range(200))
+@pytest.mark.parametrize("seed", slow_after(80, range(200)))
 def test_arithmetic_equals_that_of_matrices(seed: int) -> None:
     random = np.random.default_rng(seed)
     n = 1 + seed % MOST_QUBITS
@@ -127,13 +127,13 @@ def random_sum(random: Any, n_terms: int, n_qubits: int, n_used: int = 48) -> Pa
 @pytest.mark.parametrize("n_qubits", slow_after(1, [112, 48]))
 def test_large_products_have_no_loop_over_pairs(n_qubits: int) -> None:
     random = np.random.default_rng(1)
-    a, b = random_sum(random, 10**4, n_qubits), random_sum(random, 100, n_qubits)
+    a, b = random_sum(random, 10**4, n_qubits), random_sum(random, 40, n_qubits)
     begin = process_time()
     product = a @ b
-    assert process_time() - begin < 20  # a second or so alone; a loop in Python takes a minute
+    assert process_time() - begin < 10  # half a second or so alone; a loop in Python takes 25 s
     chosen = random.choice(len(b), 3, replace=False)
     few = PauliSum(n_qubits, b.keys[chosen], b.coefficients[chosen])
-    assert len(product) == 10**6
+    assert len(product) == 4 * 10**5
     assert product == a @ (b - few) + a @ few
     assert product.norm() == pytest.approx(a.norm() * b.norm(), rel=1e-12)  # no two words are equal
 

@@ -45,7 +45,7 @@ def test_known_control_is_that_of_python(seed: int) -> None:
     assert (bits, qubits[: len(world.q)]) == (world.c, world.q)
 
 
-@pytest.mark.parametrize("seed", slow_after(40, [seed for seed in range(90) if seed not in TOO_MANY_BITS]))
+@pytest.mark.parametrize("seed", slow_after(20, [seed for seed in range(90) if seed not in TOO_MANY_BITS]))
 def test_control_by_measured_bits_is_that_of_python(seed: int) -> None:
     """For all outcomes of seven coins."""
     pair = Writer(seed, 3).written(8)

@@ -28,6 +28,7 @@ from tnplan.common.errors import InputError
 from tnplan.executor.device.comm.threads import ThreadCommunicator, run_ranks
 from tnplan.executor.device.cpu.device import HostMark, NumpyDevice
 from tnplan.executor.device.protocols.device import Call, ContractShape
+from tnplan.jobs import calibration
 from tnplan.jobs.calibration import (
     CHAINS,
     FREE,
@@ -98,7 +99,11 @@ def test_the_profile_of_this_machine(tmp_path: Path, capsys: pytest.CaptureFixtu
     check_profile(profile, base)
 
 
-def test_without_an_output_the_profile_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_an_output_the_profile_is_printed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By measurements that are too short to tell much."""
+    monkeypatch.setattr(calibration, "SUSTAINED_S", 0.01)
     assert run(["calibrate", *OPTIONS, "--dtype", "float64"]) == 0
     (tmp_path / "own.toml").write_text(capsys.readouterr().out)
     profile, base = load_profile(tmp_path / "own.toml"), load_profile("cpu")

@@ -88,10 +88,24 @@ def imports(path: Path, root: Path) -> Iterator[Import]:
             stem = ".".join([*base, *([node.module] if node.module else [])])
             for alias in node.names:
                 yield Import(module, node.lineno, f"{stem}.{alias.name}")
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("import_module", "__import__")):
+        elif isinstance(node, ast.Call) and last_name(node.func).endswith(("import_module", "__import__")):
             name = node.args[0] if node.args else None
             if isinstance(name, ast.Constant):
                 yield Import(module, node.lineno, str(name.value))
+
+
+def last_name(node: ast.expr) -> str:
+    """Of `a.b.c` c, of a name itself; nothing of any other expression."""
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def at_import(tree: ast.Module) -> Iterator[ast.AST]:
+    """The nodes of a file, but for those within functions."""
+    waiting: list[ast.AST] = [tree]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        waiting += [each for each in ast.iter_child_nodes(node) if not isinstance(each, ast.FunctionDef)]
 
 
 @cache
@@ -135,17 +149,10 @@ def circles(root: Path) -> list[str]:
     known = {module_name(path, root): path for path in sources(root)}
     arrows: dict[str, set[str]] = {}
     for module, path in known.items():
-        tree = ast.parse(path.read_text())
-        late = {
-            id(node)
-            for outer in ast.walk(tree) if isinstance(outer, ast.FunctionDef)
-            for node in ast.walk(outer)
-        }  # fmt: skip
         names = {
-            name
-            for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and id(node) not in late
+            f"{node.module}.{alias.name}"
+            for node in at_import(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom)
             for alias in node.names
-            for name in [f"{node.module}.{alias.name}"]
         }  # fmt: skip
         targets = {name if name in known else name.rpartition(".")[0] for name in names}
         arrows[module] = targets & known.keys() - {module}
@@ -341,7 +348,7 @@ def named_attributes(tree: ast.Module) -> Iterator[tuple[int, str, str]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
             yield node.lineno, node.value.id, node.attr
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] == "setattr":
+        elif isinstance(node, ast.Call) and last_name(node.func) == "setattr":
             owner, *others = node.args or [None]
             if isinstance(owner, ast.Name) and others and isinstance(others[0], ast.Constant):
                 yield node.lineno, owner.id, str(others[0].value)

@@ -45,13 +45,13 @@ LONGEST = 260
 
 def texts(tree: ast.AST) -> Iterator[tuple[int, str]]:
     """Strings of more than one word that are no docstrings, with their lines; `{}` stands for a value."""
-    silent = {
-        id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)
-    }  # docstrings, and notes below constants
-    for node in ast.walk(tree):
+    nodes = list(ast.walk(tree))
+    # Docstrings, and notes below constants.
+    silent = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+    for node in nodes:
         if isinstance(node, ast.JoinedStr):
             silent |= {id(part) for part in ast.walk(node) if part is not node}
-    for node in ast.walk(tree):
+    for node in nodes:
         if id(node) not in silent and (text := text_of(node)) is not None and " " in text.strip():
             yield node.lineno, text  # type: ignore[attr-defined]
 
@@ -109,10 +109,7 @@ def refusals(path: Path) -> Iterator[tuple[int, str, str]]:
     """Problems and remedies of a file's errors that are literal texts, with their lines."""
     code = path.read_text(encoding="utf-8")
     for node in ast.walk(ast.parse(code)) if "InputError(" in code or "AgreedError(" in code else ():
-        if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in (
-            "InputError",
-            "AgreedError",
-        ):
+        if isinstance(node, ast.Call) and rules.last_name(node.func) in ("InputError", "AgreedError"):
             problem, remedy = (text_of(each) for each in [*node.args, ast.Constant(0), ast.Constant(0)][1:3])
             yield node.lineno, problem or "is", remedy or "give"
 

@@ -19,6 +19,7 @@ from tests.support.engines.unseen_circuits import KINDS, unseen_circuit
 from tests.support.kernels.emulator import has_compiler
 from tests.support.kernels.gpus import count_gpus
 from tests.support.mpirun import mpirun, needs_mpi
+from tests.support.slow import slow_after
 from tnplan.circuits.circuit import GateSequence
 from tnplan.circuits.pauli_sum import parse
 from tnplan.circuits.program import circuit_program
@@ -154,7 +155,7 @@ def test_bounds_cover_the_differences_over_ranks(n_ranks: int, monkeypatch: pyte
 
 @pytest.mark.skipif(find_spec("cupy") is None or not has_compiler(), reason="needs CuPy and g++")
 @pytest.mark.skipif(count_gpus() > 0, reason="an emulated GPU stands beside no other")
-@pytest.mark.parametrize("n_ranks", [1, 2, 4])
+@pytest.mark.parametrize("n_ranks", slow_after(1, [2, 1, 4]))
 def test_bounds_cover_the_differences_over_ranks_of_gpus(
     n_ranks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

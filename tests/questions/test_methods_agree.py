@@ -12,6 +12,7 @@ from tests.support.chi_square import check_counts
 from tests.support.circuit_families import random_case
 from tests.support.circuits import state_vector
 from tests.support.effort import repeats
+from tests.support.slow import slow_after
 from tnplan.circuits.circuit import GateSequence
 
 CPU: Any = {"device": "cpu", "threads": 1}
@@ -26,7 +27,7 @@ OTHERS = {
 }
 
 
-@pytest.mark.parametrize("seed", range(repeats(24, 500)))
+@pytest.mark.parametrize("seed", slow_after(12, range(repeats(24, 500))))
 def test_methods_agree(seed: int) -> None:
     case = random_case(10_000 + seed, most_qubits=10, most_depth=12)
     if not isinstance(case.circuit, GateSequence) or case.n_qubits > 12:

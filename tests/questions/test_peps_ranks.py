@@ -65,7 +65,7 @@ def test_parts_are_even_and_few_edges_are_between_them(kind: str, count: int) ->
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 4])
-@pytest.mark.parametrize("seed", slow_after(5, range(20)))
+@pytest.mark.parametrize("seed", slow_after(3, range(20)))
 def test_ranks_give_the_values_of_one(seed: int, ranks: int) -> None:
     _, circuit, words, bond = peps_case(40_000 + seed)
     options: Any = {**CPU, "max_bond": bond, "precision": ("fp64", "fp32")[seed % 2]}
@@ -203,7 +203,7 @@ def test_gpus_give_the_values_of_the_cpu() -> None:
 
 
 @pytest.mark.parametrize("ranks", [2, 4])
-@pytest.mark.parametrize("seed", slow_after(3, range(12)))
+@pytest.mark.parametrize("seed", slow_after(2, range(12)))
 def test_ranks_with_a_gpu_each_give_the_values_of_one_core(
     seed: int, ranks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

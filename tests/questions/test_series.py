@@ -15,6 +15,7 @@ from tests.support import dense_answers as dense
 from tests.support.circuit_families import dynamic, random_case
 from tests.support.circuits import random_circuit
 from tests.support.effort import repeats
+from tests.support.slow import slow_after
 from tnplan.circuits.circuit import GateSequence
 from tnplan.circuits.gates import KINDS, gate
 from tnplan.circuits.noise import depolarizing
@@ -88,7 +89,7 @@ def layers(n_qubits: int, seed: int) -> tuple[list[Operation], list[Operation]]:
     return [gate(name, [qubit]) for qubit, name in enumerate(names)], layer
 
 
-@pytest.mark.parametrize("seed", range(repeats(8, 200)))
+@pytest.mark.parametrize("seed", slow_after(4, range(repeats(8, 200))))
 def test_equal_layers_are_one_sweep_back(seed: int) -> None:
     """Values between layers take other sweeps; so do all after a first gate on two qubits."""
     n, n_layers = 4, 5

@@ -38,7 +38,7 @@ def test_changes_between_questions_show_in_the_answers(
         circuits.append(tnplan.Circuit(path))
     states, all_names = (None, "+0-1", "rl01"), (NAMES, ("c", "a"), ("b",))
     wanted: np.ndarray | float
-    for step in range(repeats(16, 40)):
+    for step in range(repeats(8, 40)):
         monkeypatch.setenv("OMP_NUM_THREADS", str(1 + step % 2))
         bound = circuits[step % 2].bind(dict(zip(NAMES, random.uniform(-3, 3, 3).tolist(), strict=True)))
         sums = [text_of(one) for one in random_sums(4, 2, step)]

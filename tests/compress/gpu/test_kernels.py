@@ -41,7 +41,8 @@ from tnplan.compress.gpu.decode import decode
 from tnplan.compress.gpu.survey import OVERLAP_SUMS, Survey, add_overlaps, overlap_sums, squares
 from tnplan.compress.gpu.survey_kernels import SurveyKernels
 
-ARCHITECTURES = ("sm_80", "sm_90")
+ARCHITECTURES = ("compute_90", "sm_80", "sm_90")
+"""The first is compiled to PTX, which finds what is wrong in a file in half the time."""
 FILES = (
     "common/frames.cu", "common/frames_read.cu", "common/plan.cu", "common/survey.cu",
     "fixed_length/decode.cu", "fixed_length/encode.cu", "predicted/join.cu", "predicted/join_wide.cu",
@@ -344,7 +345,7 @@ def counted(array: np.ndarray, header: Header, limits: tuple[float, ...], n_axes
 
 
 @pytest.mark.skipif(find_spec("cupy") is None, reason="needs CuPy, which brings the compiler")
-@pytest.mark.parametrize("arch", slow_but(ARCHITECTURES[-1:], ARCHITECTURES))
+@pytest.mark.parametrize("arch", slow_but(ARCHITECTURES[:1], ARCHITECTURES))
 @pytest.mark.parametrize("file", FILES)
 def test_kernels_compile(file: str, arch: str) -> None:
     from cupy_backends.cuda.libs import nvrtc
@@ -354,7 +355,10 @@ def test_kernels_compile(file: str, arch: str) -> None:
         program = nvrtc.createProgram(source(launches.FOLDER / file), file, (), ())
         options = ["--std=c++17", f"--gpu-architecture={arch}"]
         nvrtc.compileProgram(program, options + [f"-D{n}={v}" for n, v in launches.defines(dtype).items()])
-        assert nvrtc.getCUBIN(program).startswith(b"\x7fELF")
+        if arch.startswith("sm"):
+            assert nvrtc.getCUBIN(program).startswith(b"\x7fELF")
+        else:
+            assert b".entry" in nvrtc.getPTX(program)
         nvrtc.destroyProgram(program)
 
 

@@ -29,7 +29,7 @@ CPU: dict[str, Any] = {"device": "cpu", "threads": 1}
 
 
 @pytest.mark.parametrize("name", ALGEBRAS)
-@pytest.mark.parametrize("seed", slow_after(2, range(repeats(4, 10))))
+@pytest.mark.parametrize("seed", slow_after(1, range(repeats(4, 10))))
 def test_random_networks_from_files(name: str, seed: int, tmp_path: Path) -> None:
     """On 1, 2 and 4 ranks of a group, and in two groups; a value that differs in a bit is found."""
     algebra, prime, path, arrays, wanted = problem(name, seed)

@@ -155,14 +155,14 @@ def exchanged(
         assert not any(tally.stream_bytes for tally in tallies)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", slow_after(16, range(40)))
 @pytest.mark.parametrize("bound", [0.0, 1e-2])
 def test_random_layout_changes_are_compressed(seed: int, bound: float) -> None:
     exchanged(seed, bound, 20_000, (0, 1, 2))
 
 
 @pytest.mark.parametrize("tiers", [(0, 1, 2), (1,)])
-@pytest.mark.parametrize("seed", [1, 4, 5, 7, 9, 11, 13, 20, 21, 23])
+@pytest.mark.parametrize("seed", slow_after(5, [1, 4, 5, 7, 9, 11, 13, 20, 21, 23]))
 def test_rounds_take_turns(seed: int, tiers: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[MovingBeside] = []
 

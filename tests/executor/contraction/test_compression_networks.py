@@ -14,7 +14,7 @@ import pytest
 from tests.support.contraction.compression import FREE, instructions, slow_profile
 from tests.support.networks import eager_profile, random_arrays
 from tests.support.null_device.dry_run import dry_run
-from tests.support.slow import slow_after
+from tests.support.slow import slow_after, slow_unless
 from tnplan.calls.execute import execute
 from tnplan.common.errors import InputError
 from tnplan.executor.device.cpu.codec import NumpyCodec, NumpyOverlaps
@@ -98,13 +98,15 @@ def squeezed(seed: int, ranks: int, hardware: Any) -> Schedule | None:
     return None
 
 
-@pytest.mark.parametrize("ranks", slow_after(1, [4, 1]))
-def test_stored_tensors_come_back(monkeypatch: pytest.MonkeyPatch, ranks: int) -> None:
+@pytest.mark.parametrize(
+    ("ranks", "seeds"), slow_unless(lambda *at: at == (0, 0), [4, 1], [SEEDS[:20], SEEDS[20:]])
+)
+def test_stored_tensors_come_back(monkeypatch: pytest.MonkeyPatch, ranks: int, seeds: range) -> None:
     monkeypatch.setattr(store, "LEAST_MESSAGE_BYTES", LEAST_BYTES)
     monkeypatch.setattr(NumpyDevice, "codec", lambda device: Kept())
     hardware = replace(eager_profile(4096, 256), codecs=FREE)
     made: list[Schedule] = []
-    for seed in SEEDS:
+    for seed in seeds:
         schedule = squeezed(seed, ranks, hardware)
         if schedule is None or not instructions(schedule, Encode):
             continue
@@ -122,7 +124,7 @@ def test_stored_tensors_come_back(monkeypatch: pytest.MonkeyPatch, ranks: int) -
         assert wanted is not None
         scale = np.abs(wanted).max(initial=0.0) + sum(np.abs(array).max(initial=0.0) for array in arrays)
         assert np.allclose(stored, wanted, rtol=1e-4, atol=1e-5 * float(scale))
-    assert found(made, Encode) == found(made, Decode) > 5
+    assert found(made, Encode) == found(made, Decode) > 4
 
 
 @pytest.mark.parametrize("ranks", slow_after(1, [4, 6]))

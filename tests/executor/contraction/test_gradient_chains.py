@@ -92,7 +92,7 @@ def with_chains(path: ContractionPath, wrt: list[int], ranks: int, groups: int =
     return reverse(forward, wrt)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", slow_after(12, SEEDS))
 def test_random_stems(seed: int) -> None:
     path, chance = stem_path(seed), random.Random(seed)
     wrt = [number for number in range(len(path.network.inputs)) if chance.random() < 0.8] or [0]

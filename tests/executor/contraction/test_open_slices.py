@@ -12,7 +12,7 @@ import pytest
 
 import tnplan
 from tests.support.networks import agrees, eager_profile, random_arrays, random_path
-from tests.support.slow import slow_after
+from tests.support.slow import slow_unless
 from tnplan.calls.execute import execute
 from tnplan.common.errors import InputError
 from tnplan.jobs.arrays.numpy_contraction import sliced_contraction
@@ -35,10 +35,10 @@ def open_paths() -> list[tuple[int, ContractionPath]]:
     return [(seed, path_with_open_slices(seed)) for seed in SEEDS if random_path(seed).network.output]
 
 
-@pytest.mark.parametrize("ranks", slow_after(1, [2, 4]))
-def test_schedules_put_each_slice_in_its_place(ranks: int) -> None:
-    levels = 0
-    for seed, path in open_paths():
+@pytest.mark.parametrize(("ranks", "half"), slow_unless(lambda *at: at == (0, 0), [2, 4], [0, 1]))
+def test_schedules_put_each_slice_in_its_place(ranks: int, half: int) -> None:
+    levels, paths = 0, open_paths()[half::2]
+    for seed, path in paths:
         arrays = random_arrays(path, seed)
         profile = eager_profile(exchange_bytes=(64, 1 << 20)[seed % 2])
         for group in {1, ranks}:
@@ -48,8 +48,8 @@ def test_schedules_put_each_slice_in_its_place(ranks: int) -> None:
             assert schedule.sliced_output
             levels += len(schedule.outer)
             agrees(execute(schedule, arrays, ranks=ranks).array, path, arrays)
-    assert len(open_paths()) >= 20
-    assert levels >= 5
+    assert len(paths) >= 10
+    assert levels >= 3
 
 
 def test_numpy_puts_each_slice_in_its_place() -> None:

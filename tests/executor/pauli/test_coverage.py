@@ -47,7 +47,7 @@ def estimates(
 def test_what_is_called_unbiased_has_the_dense_value_as_its_mean(question: str, by: str) -> None:
     """The small errors of many repetitions tell it from what is called biased, which is far off somewhere."""
     pulls = []
-    for case, one in islice(estimates(question, by, 30_000, 24, most_qubits=5, share=0.4), 3):
+    for case, one in islice(estimates(question, by, 30_000, 12, most_qubits=5, share=0.4), 3):
         assert (one.kind, by == "square") in ((UNBIASED, False), (BIASED, True))
         assert one.low is None or one.kind == UNBIASED
         pulls.append(abs(one.value - case.exact) / max(one.standard_error, ROUNDING))

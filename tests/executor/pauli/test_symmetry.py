@@ -14,6 +14,7 @@ from tests.support.circuits import unitary
 from tests.support.effort import repeats
 from tests.support.engines.pauli import dense
 from tests.support.robustness.refusals import Refusal, Row, table
+from tests.support.slow import slow_after
 from tnplan.circuits.circuit import Gate, GateSequence
 from tnplan.circuits.gates import gate
 from tnplan.circuits.pauli_sum import PauliSum, pauli_sum
@@ -61,7 +62,7 @@ def symmetric(seed: int) -> tuple[GateSequence, list[list[int]]]:
     return GateSequence(n, tuple(gates)), group
 
 
-@pytest.mark.parametrize("seed", range(repeats(6, 300)))
+@pytest.mark.parametrize("seed", slow_after(3, range(repeats(6, 300))))
 def test_merged_words_have_the_values_of_dense_states(seed: int) -> None:
     circuit, group = symmetric(seed)
     n, random = circuit.n_qubits, np.random.default_rng(seed)

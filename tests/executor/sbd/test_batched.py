@@ -12,6 +12,7 @@ from tests.oracles.sbd import NumpyBatch
 from tests.support.engines.sbd import random_integrals, some_strings, string_set
 from tests.support.kernels.emulator import needs_compiler
 from tests.support.kernels.gpus import needs_gpus
+from tests.support.slow import slow_unless
 from tnplan.common.errors import InputError
 from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.sbd.sigma import batched as batched_module
@@ -98,8 +99,10 @@ def test_batches_give_the_product(
 
 
 @pytest.mark.parametrize("make", STEPS)
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("dense", [True, False])
+@pytest.mark.parametrize(
+    ("dtype", "dense"),
+    slow_unless(lambda dtype, dense: dtype == dense, ["float64", "float32"], [True, False]),
+)
 @pytest.mark.parametrize("parity", [EVEN, ODD, NEITHER])
 @pytest.mark.parametrize(("n", "electrons", "count"), [(7, 3, 30), (9, 4, 101), (12, 6, 260)])
 def test_batches_give_the_product_of_equal_sets(

@@ -268,7 +268,7 @@ def test_memory_decides_between_gathering_and_a_ring(monkeypatch: pytest.MonkeyP
 
 @needs_mpi
 @pytest.mark.mpi
-@pytest.mark.parametrize("size", slow_after(1, [3, 1]))
+@pytest.mark.parametrize("size", slow_after(1, [2, 3, 1]))
 def test_mpirun_gives_one_result(size: int, tmp_path: Path) -> None:
     integrals = random_integrals(6, 3, 3, 12)
     (tmp_path / "h.fcidump").write_text(fcidump_text(integrals))

@@ -13,6 +13,7 @@ from tests.oracles.sbd import NumpyBatch
 from tests.support.engines.sbd import every_string, random_integrals, string_set
 from tests.support.engines.sbd_qubits import Term, as_text, reference_among, texts_of
 from tests.support.engines.sbd_symmetries import Problem, linked_atoms, random_problem
+from tests.support.slow import slow_after
 from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.sbd.basis.determinants import from_product
@@ -43,7 +44,7 @@ def assert_lowest(found: Solution, problem: Problem) -> None:
 
 
 @pytest.mark.usefixtures("_by_steps")
-@pytest.mark.parametrize("seed", [*range(20), 63, 114])
+@pytest.mark.parametrize("seed", slow_after(10, [63, 114, *range(20)]))
 def test_states_of_every_symmetry_are_found(seed: int) -> None:
     problem = random_problem(seed)
     for n_roots in (1, 2, 3):

@@ -11,6 +11,7 @@ import pytest
 
 import tnplan
 from tests.support.engines.sbd import fcidump_text, lines_of, random_integrals, some_strings
+from tests.support.slow import slow_unless
 from tests.support.stop import ask_to_stop
 from tnplan.cli.main import run
 from tnplan.executor.device.protocols.stop_signal import StoppedRunError
@@ -28,9 +29,13 @@ def few_at_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tnplan.executor.sbd.solver.initial_guess.WHOLE", 0)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
-@pytest.mark.parametrize("ranks", [1, 3])
-@pytest.mark.parametrize("precision", ["fp64", "mixed"])
+@pytest.mark.parametrize(
+    ("number", "ranks", "precision"),
+    slow_unless(
+        lambda *places: sum(places) % 2 == 0,
+        [signal.SIGTERM, signal.SIGUSR1], [1, 3], ["fp64", "mixed"],
+    ),
+)
 def test_a_stopped_solve_goes_on(
     tmp_path: Path, number: signal.Signals, ranks: int, precision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,6 +22,7 @@ from tests.support.engines.statevector import (
 )
 from tests.support.kernels.gpus import needs_gpus
 from tests.support.mpirun import mpirun, needs_mpi
+from tests.support.slow import slow_after
 from tnplan.circuits.circuit import GateSequence
 from tnplan.circuits.gates import gate
 from tnplan.circuits.pauli_sum import parse
@@ -45,7 +46,7 @@ TILE = Tile(6, 1, 5)
 PROGRAM_TILE = Tile(6, 1, 1, 3, True)
 
 
-@pytest.mark.parametrize("n_ranks", [2, 4, 8])
+@pytest.mark.parametrize("n_ranks", slow_after(2, [2, 4, 8]))
 @pytest.mark.parametrize(("mode", "tile"), [*((mode, TILE) for mode in MODES), ("compiled", PROGRAM_TILE)])
 def test_states_equal_dense_ones(n_ranks: int, mode: str, tile: Tile) -> None:
     for circuit in (random_circuit(N, 120, 1), many_kinds(N, 20, 2) if n_ranks < 8 else hadamards(N), qft(N)):

@@ -22,7 +22,7 @@ from tnplan.planner.passes import pipeline
 
 
 @pytest.mark.parametrize("name", ALGEBRAS)
-@pytest.mark.parametrize("seed", slow_after(8, range(20)))
+@pytest.mark.parametrize("seed", slow_after(4, range(20)))
 def test_random_networks_have_the_sum_over_all_values(name: str, seed: int) -> None:
     """On one rank, and over ranks and groups; with hyper-indices, traces, open and sliced indices."""
     random = np.random.default_rng([seed, ALGEBRAS.index(name)])

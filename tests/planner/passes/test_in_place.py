@@ -78,13 +78,14 @@ def test_where_memory_is_short_chains_work_in_place(seed: int, dtype: str, devic
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("gpu", marks=needs_gpus(1))])
 @pytest.mark.parametrize(("dtype", "behind"), [("complex64", False), ("float64", True)])
+@pytest.mark.parametrize("seeds", slow_after(1, [range(12), range(12, 30)]))
 def test_chains_that_grow_and_shrink_work_in_place(
-    dtype: str, behind: bool, device: str, monkeypatch: pytest.MonkeyPatch
+    dtype: str, behind: bool, seeds: range, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     groups = memory.buffer_groups
     monkeypatch.setattr(memory, "buffer_groups", lambda sizes, in_place, _: groups(sizes, in_place, behind))
     changes: Counter[str] = Counter()
-    for seed in range(30):
+    for seed in seeds:
         path = replace(swelling_path(seed), dtype=dtype)
         profile = fusing_profile(1 << 14)
         free = plan(path, profile, memory_bytes=inf)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.support.networks import eager_profile, random_path, window
 from tests.support.robustness.refusals import Refusal, Row, table
-from tests.support.slow import slow_but
+from tests.support.slow import slow_after, slow_but
 from tnplan.common.errors import InputError
 from tnplan.planner.hardware.cost import CostModel, make_grid
 from tnplan.planner.hardware.process_grid import (
@@ -234,7 +234,7 @@ def test_gather_ends_a_use_chain() -> None:
     assert set(states[states.index("gather") + 1 :]) == {"local"}
 
 
-@pytest.mark.parametrize("seed", range(300))
+@pytest.mark.parametrize("seed", slow_after(100, range(300)))
 def test_never_slower_than_the_papers_policy(seed: int) -> None:
     path = random_path(seed)
     profile = eager_profile(node=(2, 8)[seed % 2])

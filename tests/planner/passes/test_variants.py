@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.contraction.fused import fusing_profile, stem_path
 from tests.support.networks import eager_profile, random_path
+from tests.support.slow import slow_after
 from tnplan.common.errors import InputError
 from tnplan.planner.hardware.compression_options import Compression, Lossy
 from tnplan.planner.hardware.profile import load_profile
@@ -28,9 +29,9 @@ from tnplan.planner.passes.variants import TIGHTENINGS, UNLIMITED_SHARE, fastest
 RANKS_AND_GROUPS = ((1, 1), (1, 3), (2, 2))
 
 
-def planners() -> Iterator[Planner]:
+def planners(seeds: range) -> Iterator[Planner]:
     """Of random networks, with chains and without, under limits that force the later variants."""
-    for seed in range(8):
+    for seed in seeds:
         for fused in (False, True):
             path = replace(stem_path(seed) if fused else random_path(seed), dtype="complex64")
             profile = fusing_profile(1 << 13) if fused else eager_profile()
@@ -54,7 +55,7 @@ def all_tried(planner: Planner, ranks: int, groups: int) -> tuple[list[Variant],
 
 def test_where_nothing_fits_each_variant_is_listed_once() -> None:
     with_chains = 0
-    for planner in planners():
+    for planner in planners(range(8)):
         listed = list(planner.space.variants(2, "ours", 1, {}))
         assert len(set(listed)) == len(listed)
         assert {variant.policy for variant in listed} == {"ours"}
@@ -69,10 +70,11 @@ def test_where_nothing_fits_each_variant_is_listed_once() -> None:
     assert with_chains
 
 
-def test_smaller_shares_are_left_out_once_one_fits_and_the_fastest_is_taken() -> None:
+@pytest.mark.parametrize("seeds", slow_after(1, [range(4), range(4, 8)]))
+def test_smaller_shares_are_left_out_once_one_fits_and_the_fastest_is_taken(seeds: range) -> None:
     later = 0
     ratios: list[float] = []
-    for planner in planners():
+    for planner in planners(seeds):
         for ranks, groups in RANKS_AND_GROUPS:
             tried, plans = all_tried(planner, ranks, groups)
             assert planner.fits(ranks, groups=groups) == bool(plans) >= (planner.first_s(ranks, groups) < inf)
@@ -94,7 +96,7 @@ def test_smaller_shares_are_left_out_once_one_fits_and_the_fastest_is_taken() ->
             assert ratio > 1 - 1e-9
             ratios.append(ratio)
             later += next(iter(plans)) != tried[0]
-    assert later >= 3
+    assert later >= 2
     assert median(ratios) < 1.1
 
 

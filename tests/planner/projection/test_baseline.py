@@ -12,6 +12,7 @@ import pytest
 
 import tnplan
 from tests.support.effort import repeats
+from tests.support.slow import slow_after
 from tnplan.cli.main import run
 from tnplan.common.errors import InputError
 from tnplan.planner.hardware.profile import load_profile
@@ -85,7 +86,7 @@ def agrees_with_itself(found: Projection) -> None:
     assert (document["time_s"], document["path"]) == (first.time_s, found.labels[first.path])
 
 
-@pytest.mark.parametrize("seed", range(repeats(2, 40)))
+@pytest.mark.parametrize("seed", slow_after(1, range(repeats(2, 40))))
 def test_speedups_count_from_a_path_that_was_looked_for(seed: int) -> None:
     """A poor path for one device makes no speedup: the report finds one that is twice as fast, or more."""
     given, memory_bytes = poor_paths(seed)

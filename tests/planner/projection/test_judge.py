@@ -34,7 +34,7 @@ from tnplan.reporting.evaluation import memory_points
 COUNTS = (1, 2, 3, 6)
 ON_ONE_DEVICE = ("surface", "sycamore_n53_m20", "zuchongzhi")
 """Workloads whose plans take longest."""
-QUICK = ("peps", "qaoa", "regular", "kings")
+QUICK = ("peps", "kings")
 
 Plans = dict[tuple[int, int, int], Schedule]
 """By number of devices, path and ranks of a group: what `plan` makes of it, where it fits."""

@@ -12,6 +12,7 @@ from tests.support.contraction.fused import fusing_profile
 from tests.support.contraction.schedules import made_schedule
 from tests.support.networks import random_path
 from tests.support.robustness.refusals import Refusal, Row, table
+from tests.support.slow import slow_after
 from tnplan.common.errors import InputError
 from tnplan.planner.hardware.profile import WATTS, load_profile
 from tnplan.planner.networks.contraction_path import ContractionPath
@@ -198,7 +199,7 @@ def test_real_plans_agree_with_brute_force() -> None:
     assert all(a.time_s >= b.time_s for a, b in zip(found.rows, found.rows[1:], strict=False))
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", slow_after(3, range(8)))
 def test_energy_is_the_watts_of_what_devices_do(seed: int) -> None:
     """Equal watts: all devices, all the time. Else each kind of work has its share; so have idle devices."""
     has_chains, counts = seed == 0, [1, 2, 3, 5]

@@ -15,6 +15,7 @@ from click.testing import CliRunner
 from tests.support.networks import random_path
 from tests.support.robustness.refusals import Refusal, Row, table
 from tests.support.search import chain_path, cost_of, odd_network, prepared, recount, search_path
+from tests.support.slow import slow_after
 from tnplan.cli.main import cli
 from tnplan.planner.hardware.profile import load_profile
 from tnplan.planner.networks.contraction_path import ContractionPath
@@ -45,7 +46,7 @@ LATTICE = peps_network(5, 5, 0, extents=(2, 3))
     ("price", "shares"),
     [(Price(), True), (Price(moved=3.5), True), (Price(0.0, 1.0), False), (Price(1.0, 64.0), True)],
 )
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", slow_after(3, range(6)))
 def test_costs_after_random_moves_are_those_of_a_recount(seed: int, price: Price, shares: bool) -> None:
     """At a temperature at which almost every move is taken, and with no block to take the sums afresh. Open
     indices are sliced where slices share nothing."""
@@ -162,7 +163,7 @@ def value(path: ContractionPath, arrays: list[Any]) -> Any:
 
 
 @pytest.mark.parametrize("minimize", ["flops", "time", "fused"])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", slow_after(2, range(4)))
 def test_the_value_is_the_network_s(seed: int, minimize: str) -> None:
     network = odd_network(seed)
     arrays = random_tensors(network, "complex128", seed)
@@ -206,7 +207,7 @@ def test_same_seed_same_path() -> None:
     found = [
         search_path(
             network, "complex64", max_tensor_elements=2**8, methods=("joint",), seed=s,
-            effort=Effort(10, 2, 2),
+            effort=Effort(4, 2, 2),
         )
         for s in (1, 1, 2)
     ]  # fmt: skip
@@ -248,10 +249,10 @@ def test_time_is_kept_and_progress_told() -> None:
     before = time.monotonic()
     path = search_path(
         peps_network(9, 9, 1, extents=(2, 3)), "complex64", max_tensor_elements=2**16, methods=("joint",),
-        minimize="flops", effort=Effort(5.0),
+        minimize="flops", effort=Effort(2.0),
         report=lambda _, better: told.append(better),
     )  # fmt: skip
-    assert 4.0 - 2.0 < time.monotonic() - before < 6.0 + 2.0
+    assert 1.0 < time.monotonic() - before < 4.0
     costs = [cost_of(better, 0.0) for better in told]
     assert costs == sorted(costs, reverse=True)
     assert log10_mnk_planned(path) <= log10_mnk_planned(told[-1])
@@ -279,7 +280,7 @@ def test_command_line(tmp_path: Path) -> None:
         cli,
         ["search",
             str(tmp_path / "n.json"), "--method", "joint", "--minimize", "time", "--hardware", "h200-nvlink",
-            "--max-tensor", "2^8", "--time", "2", "-o", str(tmp_path / "p.json"),
+            "--max-tensor", "2^8", "--time", "1", "-o", str(tmp_path / "p.json"),
         ],
         catch_exceptions=False,
     )  # fmt: skip

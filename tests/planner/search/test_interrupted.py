@@ -22,11 +22,18 @@ from tnplan.planner.hardware.profile import load_profile
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.path_file import load_path, save_network, save_path
 from tnplan.planner.passes.pipeline import plan
+from tnplan.planner.search import annealing
 from tnplan.planner.search.path_cost import log10_mnk_planned, path_cost
 from tnplan.planner.workloads.mixed import peps_network, regular_network
 
 NETWORK = regular_network(60, 0, extents=(2, 3))
 OPTIONS: dict[str, Any] = {"max_tensor": 2**12, "minimize": "flops"}
+
+
+@pytest.fixture(autouse=True)
+def few_orders(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tenth of the trees that a search by rounds begins with: what is tested comes after them."""
+    monkeypatch.setattr(annealing, "NOMINAL_S", 1.0)
 
 
 def stopping_at(number: int, by: signal.Signals, told: list[ContractionPath]) -> Any:
@@ -57,7 +64,7 @@ def test_an_interrupted_search_raises_with_its_path_and_writes_it(tmp_path: Path
     assert [signal.getsignal(number) for number in numbers] == handlers
 
 
-@pytest.mark.parametrize(("seed", "number"), [(0, 2), (1, 4), (2, 3)])
+@pytest.mark.parametrize(("seed", "number"), [(6, 4), (8, 5), (4, 6)])
 def test_the_best_path_as_planned_is_raised(seed: int, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """In short rounds a tree that is better by its score is often not by the operations that are planned."""
     monkeypatch.setattr("tnplan.planner.search.driver.MOVES_PER_TENSOR", 20_000)
@@ -71,7 +78,7 @@ def test_the_best_path_as_planned_is_raised(seed: int, number: int, monkeypatch:
     assert log10_mnk_planned(stopped.value.path) == min(counts)  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("seed", slow_after(1, [2, 3, 7]))
+@pytest.mark.parametrize("seed", slow_after(1, [3, 5, 8]))
 def test_a_search_ends_with_the_best_of_its_last_trees_as_planned(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

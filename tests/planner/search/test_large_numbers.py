@@ -150,6 +150,7 @@ def planned(n: int) -> Schedule:
 RINGS = (62, 64, 80, 200)
 
 
+@settings(max_examples=8)
 @given(st.sampled_from(RINGS), st.data(), st.integers(1, 3), st.booleans())
 def test_a_range_of_more_slices_than_64_bits_count(
     tmp_path_factory: pytest.TempPathFactory, n: int, data: st.DataObject, groups: int, as_file: bool

@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.hypernetworks import task_of
 from tests.support.search import cost_of, odd_network, prepared, search_path
+from tests.support.slow import slow_after
 from tnplan.planner.networks.network import Network
 from tnplan.planner.search.annealer import slices_kernel
 from tnplan.planner.search.annealer.anneal_state import Price
@@ -55,7 +56,7 @@ def test_sizes_beyond_whole_numbers_come_back_after_slices(extent: int) -> None:
     assert np.array_equal(before[1], state.span)
 
 
-@pytest.mark.parametrize("bits", [4, 10])
+@pytest.mark.parametrize("bits", slow_after(1, [10, 4]))
 def test_some_bits_less_than_the_width_cost_at_most_those(bits: int) -> None:
     """The first round has no limit, and its tree is over it in few tensors."""
     network = regular_network(240, 3, extents=(2, 2), n_open=0, n_hyper=0)

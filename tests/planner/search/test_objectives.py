@@ -32,7 +32,7 @@ def found(name: str, minimize: str, is_limited: bool) -> ContractionPath:
         # Rounds end it, long before the time is up: the same path on any machine.
         return search_path(
             network, "complex64", max_tensor_elements=limit if is_limited else None, methods=("joint",),
-            minimize=minimize, effort=Effort(600.0, 8, 40),
+            minimize=minimize, effort=Effort(600.0, 4, 20),
         )  # fmt: skip
 
 

@@ -106,13 +106,13 @@ def test_a_checkpoint_belongs_to_one_search(tmp_path: Path) -> None:
 def test_used_time_counts(tmp_path: Path) -> None:
     """A search whose time is used up gives its best at once; with more time it goes on from there."""
     file = tmp_path / "p.ckpt"
-    first = search(file, Effort(time_s=2.0))
+    first = search(file, Effort(time_s=1.0))
     before = time.monotonic()
-    same = search(file, Effort(time_s=1.0), resume=True)
-    assert time.monotonic() - before < 1.0
+    same = search(file, Effort(time_s=0.5), resume=True)
+    assert time.monotonic() - before < 0.5
     assert path_cost(same) == path_cost(first)
-    more = search(file, Effort(time_s=4.0), resume=True)
-    assert time.monotonic() - before < 5.0
+    more = search(file, Effort(time_s=2.0), resume=True)
+    assert time.monotonic() - before < 4.0
     assert cost_of(more, 3.5) <= cost_of(first, 3.5) * 1.1
 
 
@@ -124,7 +124,7 @@ def test_a_killed_search_goes_on(tmp_path: Path, workers: str) -> None:
         "--minimize", "fused",
     ]  # fmt: skip
     command = [sys.executable, "-m", "tnplan", *arguments]
-    running = subprocess.Popen([*command, "--time", "600"], cwd=tmp_path, start_new_session=True)
+    running = subprocess.Popen([*command, "--time", "60"], cwd=tmp_path, start_new_session=True)
     file = tmp_path / "p.json.ckpt"
     deadline = time.monotonic() + 120
     while not (file.exists() and document_of(file)["pools"]["limited"]["number"] > 2):
@@ -141,7 +141,7 @@ def test_a_killed_search_goes_on(tmp_path: Path, workers: str) -> None:
     assert refused.returncode == 2
     assert "continue it with --resume" in refused.stderr
     assert "Traceback" not in refused.stderr
-    time_s = str(kept["used_s"] + 2)
+    time_s = str(kept["used_s"] + 1)
     subprocess.run([*command, "--time", time_s, "--resume"], cwd=tmp_path, check=True)
     assert not file.exists()
     path = load_path(tmp_path / "p.json")
@@ -209,7 +209,7 @@ def test_schedule_is_what_the_planner_predicts(
 
 @pytest.mark.parametrize("seconds", [0.0, 60.0])
 @pytest.mark.parametrize("limit", [{"max_tensor_elements": 2**9}, {"memory_bytes": 3 * 8 * 2**7}])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", slow_after(2, range(4)))
 def test_a_path_as_it_was_given_is_ranked_too(seed: int, limit: dict[str, Any], seconds: float) -> None:
     """Though the search itself begins at another root, where some steps are others, or with more slices: the
     plan fits the memory of the device where tensors are over the limit of the search."""
@@ -250,9 +250,9 @@ def test_schedule_needs_devices_and_room() -> None:
         search_path(LATTICE, "complex64", profile=profile, **options)
     with pytest.raises(InputError, match="devices: is 0"):
         search_path(LATTICE, "complex64", profile=profile, devices=0, **options)
-    ring = tuple((f"i{place}", f"i{(place + 1) % 600}") for place in range(600))
-    network = Network(ring, (), {index: 4 for index, _ in ring})
-    with pytest.raises(InputError, match=r"has about 2\^1200 slices, more than a float can count"):
+    ring = tuple((f"i{place}", f"i{(place + 1) % 140}") for place in range(140))
+    network = Network(ring, (), {index: 2**8 for index, _ in ring})
+    with pytest.raises(InputError, match=r"has about 2\^1120 slices, more than a float can count"):
         search_path(
             network, "complex64", profile=profile, devices=2, max_tensor_elements=1,
             **{**options, "effort": Effort(0)},

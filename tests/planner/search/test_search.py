@@ -108,7 +108,7 @@ def test_same_seed_same_path() -> None:
 def test_slicing_is_part_of_the_search() -> None:
     """Cutting the best unsliced tree afterwards costs more than the tree that was searched with the limit."""
     network = peps_network(7, 7, 2, extents=(2, 3))
-    effort = Effort(time_s=60, max_trials=12, max_rounds=8)
+    effort = Effort(time_s=60, max_trials=6, max_rounds=4)
     tree, _ = rebuilt(search_path(network, "complex64", effort=effort))
     afterwards = tree.slice(target_size=2**9, allow_outer=False, seed=0)
     inside = search_path(network, "complex64", max_tensor_elements=2**9, effort=effort)
@@ -160,9 +160,9 @@ def test_time_is_kept_and_progress_told() -> None:
     network = peps_network(7, 7, 1, extents=(2, 3))
     before = time.monotonic()
     path = search_path(
-        network, "complex64", effort=Effort(2.0), report=lambda elapsed, found: told.append((elapsed, found))
+        network, "complex64", effort=Effort(1.0), report=lambda elapsed, found: told.append((elapsed, found))
     )
-    assert 1.0 < time.monotonic() - before < 6.0
+    assert 0.5 < time.monotonic() - before < 3.0
     costs = [path_cost(found).log10_mnk_all_slices for _, found in told]
     assert costs == sorted(costs, reverse=True)
     assert costs[-1] == path_cost(path).log10_mnk_all_slices

@@ -100,8 +100,8 @@ def test_a_batch_of_all_strings_costs_what_open_indices_cost() -> None:
 
 def test_the_search_counts_rows() -> None:
     network, bits = lattice(12), distinct_strings(strings(200, 12))[0]
-    single = search_batch(network, 1, BatchSearch(1.0))
-    found = search_batch(network, len(bits), BatchSearch(1.0))
+    single = search_batch(network, 1, BatchSearch(0.5))
+    found = search_batch(network, len(bits), BatchSearch(0.5))
     batch, alone = batch_plan(found, bits), batch_plan(single, bits)
     assert batch.products <= alone.products
     assert batch.products < len(bits) * batch_plan(single, bits[:1]).products / 4
@@ -110,8 +110,8 @@ def test_the_search_counts_rows() -> None:
 def test_random_strings_of_a_deep_circuit_branch_late() -> None:
     """Once the state is smaller than the rest of the circuit, its bulk is contracted once for all strings."""
     chosen, _ = distinct_strings(strings(500, 12))
-    alone = batch_plan(search_batch(lattice(30), 1, BatchSearch(2.0)), chosen[:1])
-    found = batch_plan(search_batch(lattice(30), len(chosen), BatchSearch(2.0)), chosen)
+    alone = batch_plan(search_batch(lattice(30), 1, BatchSearch(0.7)), chosen[:1])
+    found = batch_plan(search_batch(lattice(30), len(chosen), BatchSearch(0.7)), chosen)
     assert len(chosen) > 400
     assert found.products < 2 * alone.products
 

@@ -208,13 +208,19 @@ def test_distance_7_is_one_index_a_detector() -> None:
     assert max(map(len, network.inputs)) <= 6
 
 
-@pytest.mark.parametrize(("devices", "group"), [(1, 1), (8, 8), (64, 16)])
-def test_five_rounds_at_distance_5_plan(devices: int, group: int) -> None:
+@cache
+def sliced_path() -> ContractionPath:
+    """Of five rounds at distance 5."""
     model = surface_code("circuit", 5, 5, 0.001)
     network, _ = simplify(*decoding_network(model, sample(model, 0)[0]))
-    sliced = tuple(sorted(network.size_dict)[:3])
-    path = ContractionPath(network, greedy_ssa_path(network), sliced, "float64")
-    schedule = plan(path, eager_profile(), devices=devices, ranks_per_group=group, memory_bytes=float("inf"))
+    return ContractionPath(network, greedy_ssa_path(network), tuple(sorted(network.size_dict)[:3]), "float64")
+
+
+@pytest.mark.parametrize(("devices", "group"), [(1, 1), (8, 8), (64, 16)])
+def test_five_rounds_at_distance_5_plan(devices: int, group: int) -> None:
+    schedule = plan(
+        sliced_path(), eager_profile(), devices=devices, ranks_per_group=group, memory_bytes=float("inf")
+    )
     assert schedule.n_slices * schedule.repeats(len(schedule.summed)) == 8
 
 

@@ -8,6 +8,7 @@ from mpi4py import MPI
 
 from tnplan.calls import calibrate as calibration
 from tnplan.cli.main import main
+from tnplan.jobs import calibration as measurements
 
 
 def struck(*arguments: object) -> None:
@@ -17,4 +18,5 @@ def struck(*arguments: object) -> None:
 if __name__ == "__main__":
     if MPI.COMM_WORLD.Get_rank() == int(sys.argv.pop(1)):
         calibration.redistribution_time = struck
+    measurements.SUSTAINED_S = 0.01
     main()

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.support.contraction.redistribution import random_case, run_case, transfers
+from tests.support.slow import slow_after
 from tnplan.executor.contraction.redistribute import plan as exchange
 from tnplan.executor.contraction.redistribute.redistribution import Redistribution, ShardedTensor
 from tnplan.executor.device.comm.threads import ThreadCommunicator
@@ -21,7 +22,7 @@ def late(self, sends, receives):
 
 
 @pytest.mark.parametrize("moves", [early, late])
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", slow_after(25, range(60)))
 def test_rounds_that_overlap_give_the_same_shards(monkeypatch, moves, seed):
     monkeypatch.setattr(exchange, "PIPELINED_ELEMENTS", 1)
     monkeypatch.setattr(ThreadCommunicator, "overlaps", True)

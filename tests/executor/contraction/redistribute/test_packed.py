@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.support.contraction.redistribution import random_case, run_case, transfers
+from tests.support.slow import slow_after
 from tnplan.executor.contraction.redistribute.redistribution import ShardedTensor
 from tnplan.planner.hardware.process_grid import Digit, grid_size
 
@@ -18,7 +19,7 @@ def test_random_layout_changes(seed):
     run_case(grid, extents, source, out, capacity, seed=seed)
 
 
-@pytest.mark.parametrize("seed", range(80))
+@pytest.mark.parametrize("seed", slow_after(30, range(80)))
 def test_random_reduce_scatters(seed):
     rng = np.random.default_rng(1000 + seed)
     grid, extents, source, out = random_case(rng, summing=True)

@@ -24,6 +24,7 @@ from tests.support.kernels.contract import (
     truths,
 )
 from tests.support.kernels.gpus import needs_gpus
+from tests.support.slow import slow_unless
 from tnplan.executor.device.protocols.precision import BLOCK_REALS, check_precision, expected_error, supported
 
 DTYPES = ("float32", "float64", "complex64", "complex128")
@@ -86,8 +87,10 @@ WIDE = [
 
 
 @runners
-@pytest.mark.parametrize("dtype", ["float32", "complex64"])
-@pytest.mark.parametrize("size", WIDE)
+@pytest.mark.parametrize(
+    ("dtype", "size"),
+    slow_unless(lambda dtype, size: (dtype + size) % 2 == 0, ["float32", "complex64"], WIDE),
+)
 def test_products_of_many_tiles(runner, dtype, size):
     """Each of c's modes last in turn, whole or in two parts: written by 16 bytes or one by one."""
     batch, m, n, k = size
@@ -308,8 +311,10 @@ def test_few_results_of_a_long_sum_stored_with_k_first(runner, dtype, order, k_f
     check_long_sum(runner, shape, order, dtype)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("k_first", ["", "b"])
+@pytest.mark.parametrize(
+    ("dtype", "k_first"),
+    slow_unless(lambda dtype, k_first: (dtype + k_first) % 2 == 0, DTYPES, ["", "b"]),
+)
 @pytest.mark.parametrize(
     ("batch", "m", "n", "order"),
     [((4,), (1,), (1,), (0, 1, 2)), ((3, 2), (2,), (5,), (0, 1, 3, 2)), ((300,), (1,), (4,), (1, 0, 2))],

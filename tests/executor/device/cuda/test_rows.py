@@ -14,6 +14,7 @@ from tests.support.kernels import row_emulator
 from tests.support.kernels.contract import shape_of
 from tests.support.kernels.emulator import needs_compiler
 from tests.support.kernels.gpus import needs_gpus
+from tests.support.slow import slow_after
 from tnplan.executor.device.cpu.device import NumpyDevice
 from tnplan.executor.device.protocols.device import RowShape
 
@@ -105,14 +106,14 @@ CASES = [
 @pytest.mark.parametrize("dtype", ROUNDING)
 @pytest.mark.parametrize("runner", RUNNERS)
 def test_pairs_of_rows(runner: str, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    every = repeats(2, 1) if runner == "emulated" else 1
+    every = repeats(3, 1) if runner == "emulated" else 1
     for number, (sizes, counts, n_rows) in [*enumerate(CASES)][::every]:
         pairs = random_pairs(np.random.default_rng(number), counts, n_rows)
         check(opened(runner, monkeypatch), sizes, counts, pairs, dtype, number)
 
 
 @pytest.mark.parametrize("runner", RUNNERS)
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", slow_after(3, range(6)))
 def test_pairs_in_any_order(runner: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not sorted, rows without pairs, and pairs that stand twice."""
     chance = np.random.default_rng(seed)

@@ -19,6 +19,7 @@ from tests.support.kernels.emulator import (
     source,
 )
 from tests.support.kernels.exponent_emulator import EmulatedLaunch
+from tests.support.slow import slow_unless
 from tnplan.executor.device.cuda.contract import Product
 from tnplan.executor.device.protocols.device import ContractShape
 
@@ -85,9 +86,11 @@ SIZES = [
 
 
 @needs_compiler
-@pytest.mark.parametrize("dtype", ["float32", "complex64"])
+@pytest.mark.parametrize(
+    ("dtype", "few_tiles"),
+    slow_unless(lambda dtype, few_tiles: dtype != few_tiles, ["float32", "complex64"], [0, 64]),
+)
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("few_tiles", [0, 64])
 def test_every_sum_is_written_to_its_place(
     scatter: Any, monkeypatch: pytest.MonkeyPatch, size: tuple[int, ...], dtype: str, few_tiles: int
 ) -> None:

@@ -122,7 +122,7 @@ def test_spins_alternate_where_sites_repel() -> None:
     assert patterns & {tuple(turns.tolist()), tuple((~turns).tolist())}
 
 
-@pytest.mark.parametrize("seed", slow_after(6, range(repeats(12, 24))))
+@pytest.mark.parametrize("seed", slow_after(3, range(repeats(12, 24))))
 def test_a_growth_reaches_the_ground_state_of_any_symmetry(
     monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.contraction.executor import check_result, lattice
 from tests.support.networks import agrees, eager_profile, random_arrays, random_path
+from tests.support.slow import slow_after
 from tnplan.calls.execute import execute
 from tnplan.planner.hardware.cost import make_grid
 from tnplan.planner.hardware.profile import load_profile
@@ -89,7 +90,7 @@ def test_stays_save_time_between_nodes(root: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("ranks", [4, 8])
-@pytest.mark.parametrize("seed", [None, 3, 5, 8])
+@pytest.mark.parametrize("seed", slow_after(2, [None, 3, 5, 8]))
 def test_a_replay_gives_the_value(seed: int | None, ranks: int) -> None:
     path = halves() if seed is None else random_path(seed)
     planner = Planner(path, eager_profile(), inf, 1)

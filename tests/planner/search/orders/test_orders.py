@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.support.hypernetworks import hypernetwork, least_cost, legs_of, task_of, tree_cost, treewidth
+from tests.support.slow import slow_after
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.network import Network
 from tnplan.planner.networks.tensors import random_tensors
@@ -53,7 +54,7 @@ def einsum(network: Network, arrays: list[np.ndarray], pairs: Any) -> np.ndarray
     return np.asarray(np.einsum(*operands, [names[index] for index in network.output], optimize=True))
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", slow_after(12, range(24)))
 def test_every_order_is_a_path_of_the_same_value(seed: int) -> None:
     network = hypernetwork(seed)
     task = task_of(network)
