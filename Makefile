@@ -44,14 +44,14 @@ demo: .venv/demo.stamp
 test: .venv/test.stamp
 	$(BIN)/ruff check
 	$(BIN)/mypy
-	$(BIN)/pytest -m "not slow" --numprocesses 2 --dist loadfile
+	$(BIN)/pytest -m "not slow" --numprocesses 2 --dist loadfile --timeout 600
 
 # A twentieth of the quick tests again, in an order of the day: each runs alone.
 SEED ?= $(shell date +%Y%m%d)
 
 test-slow: .venv/test.stamp
-	$(BIN)/pytest -m slow --numprocesses 2 --dist load
-	$(BIN)/pytest -m "not slow" --shuffle $(SEED) --share 0.05 --numprocesses 2 --dist load
+	$(BIN)/pytest -m slow --numprocesses 2 --dist load --timeout 600
+	$(BIN)/pytest -m "not slow" --shuffle $(SEED) --share 0.05 --numprocesses 2 --dist load --timeout 600
 
 docs: .venv/docs.stamp
 	$(BIN)/python -m sphinx --builder html --fail-on-warning --keep-going docs docs/_build/html
