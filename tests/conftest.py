@@ -139,3 +139,11 @@ def known_core(monkeypatch: pytest.MonkeyPatch) -> None:
     """Estimates without `hardware` are for a shipped core, wherever the tests run."""
     shipped = replace(load_profile("cpu"), name="this machine")
     monkeypatch.setattr("tnplan.questions.circuit.this_machine", lambda options, measure=False: shipped)
+
+
+@pytest.fixture
+def ctrl_c() -> Iterator[None]:
+    """Ctrl-C interrupts, also where these tests were started in the background, which ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)

@@ -33,7 +33,7 @@ TRACKER = "quantum-advantage-tracker issue"
 
 @dataclass(frozen=True)
 class Entry:
-    """A file, how it is solved, and the lowest published energy in Hartree with its source."""
+    """A file, how it is solved, and a published energy in Hartree with its source."""
 
     file: str
     sha256: str

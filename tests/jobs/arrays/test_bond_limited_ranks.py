@@ -7,7 +7,6 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import networkx as nx
@@ -20,6 +19,7 @@ from tests.support.hypernetworks import hypernetwork
 from tests.support.kernels import strict_cupy
 from tests.support.kernels.gpus import needs_gpus
 from tests.support.mpirun import SCRIPTS, mpirun, needs_mpi
+from tests.support.rank_threads import rank_threads
 from tests.support.slow import slow_after
 from tnplan import BondLimitedContraction
 from tnplan.executor.bond_limited.dry_run import ShapeArray
@@ -38,16 +38,6 @@ def lattice(seed: int, dtype: str = "float64", side: int = 6, low: float = -0.4)
         if isinstance(one, np.ndarray) else one
         for k, one in enumerate(arguments)
     ]  # fmt: skip
-
-
-def rank_threads() -> int:
-    """The threads of ranks that are there now, after those that end have had time to."""
-    for _ in range(100):
-        present = sum(thread.name.startswith("rank ") for thread in threading.enumerate())
-        if not present:
-            return 0
-        time.sleep(0.05)
-    return present
 
 
 def has_values(network: RankNetwork) -> bool:
@@ -152,15 +142,7 @@ def test_a_rank_that_fails_ends_all(monkeypatch: pytest.MonkeyPatch) -> None:
     assert rank_threads() == 0
 
 
-@pytest.fixture
-def heeded() -> Iterator[None]:
-    """Ctrl-C interrupts, also where these tests were started in the background, which ignores it."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-@pytest.mark.usefixtures("heeded")
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_ends_all(monkeypatch: pytest.MonkeyPatch) -> None:
     cut, began = RankNetwork.compress, threading.Event()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import threading
-import time
 from dataclasses import replace
 from math import inf
 
@@ -14,6 +13,7 @@ import pytest
 from tests.support.kernels.gpus import needs_gpus
 from tests.support.mpirun import SCRIPTS, mpirun, needs_mpi
 from tests.support.networks import TOLERANCE, random_path
+from tests.support.rank_threads import rank_threads
 from tests.support.slow import slow_after
 from tnplan import plan
 from tnplan.calls.contract import compile as compile_contraction
@@ -32,16 +32,6 @@ from tnplan.planner.schedule.schedule import Schedule
 N_PATHS = 40
 CHAIN = "ab,bc,cd,de,ef->af"
 SHAPES = [(4, 4)] * 5
-
-
-def rank_threads() -> int:
-    """The threads of ranks that are there now, after those that end have had time to."""
-    for _ in range(100):
-        present = sum(thread.name.startswith("rank ") for thread in threading.enumerate())
-        if not present:
-            return 0
-        time.sleep(0.05)
-    return present
 
 
 def random_schedule(seed: int) -> tuple[ContractionPath, Schedule, int]:

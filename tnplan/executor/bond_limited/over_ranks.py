@@ -49,17 +49,17 @@ class ArrayExchange:
             order = sorted(range(array.ndim), key=lambda axis: -array.strides[axis])
             shape, kind = [array.shape[axis] for axis in order], DTYPES.index(str(array.dtype))
         header = [len(numbers), kind, len(shape), *numbers, *shape, *order]
-        told = np.zeros(HEADER, np.int64)
-        told[: len(header)] = header
-        self.ranks.exchange(messages(peer, [self._xp.asarray(told)]), [])
+        block = np.zeros(HEADER, np.int64)
+        block[: len(header)] = header
+        self.ranks.exchange(messages(peer, [self._xp.asarray(block)]), [])
         if array is not None:
             self._send_array(peer, array.transpose(order))
 
     def receive(self, peer: int) -> tuple[list[int], Any]:
         """What the peer sends next: its numbers, and its array or None."""
-        told = self._xp.asarray(np.zeros(HEADER, np.int64))
-        self.ranks.exchange([], messages(peer, [told]))
-        header = [int(one) for one in (told.get() if hasattr(told, "get") else told)]
+        block = self._xp.asarray(np.zeros(HEADER, np.int64))
+        self.ranks.exchange([], messages(peer, [block]))
+        header = [int(number) for number in (block.get() if hasattr(block, "get") else block)]
         n_numbers, kind, n_axes = header[:3]
         numbers, rest = header[3 : 3 + n_numbers], header[3 + n_numbers :]
         if kind < 0:
@@ -92,7 +92,7 @@ class RankNetwork(BondLimitedNetwork):
         self._owners, self._exchange, self._rank = owners, exchange, exchange.ranks.rank
         self._opposite: tuple[int, dict[int, int]] = (-1, {})
         """The other end of a bond that this rank cuts with another one, and its extents."""
-        self._told: dict[tuple[int, int], Array] = {}
+        self._factors: dict[tuple[int, int], Array] = {}
         """Reduced factors of weights, which the leader has sent."""
         self.zero_step: int | None = None
         """The step of a result without values other than 0."""
@@ -131,8 +131,8 @@ class RankNetwork(BondLimitedNetwork):
         if source == owner:
             return
         if source == self._rank:
-            told = [int(number in self._needs_qr), *self.neighbours[number]]
-            self._exchange.send(owner, told, self.tensors.pop(number))
+            numbers = [int(number in self._needs_qr), *self.neighbours[number]]
+            self._exchange.send(owner, numbers, self.tensors.pop(number))
         elif owner == self._rank:
             (needs_qr, *self.neighbours[number]), self.tensors[number] = self._exchange.receive(source)
             self._mark([number], bool(needs_qr))
@@ -179,17 +179,17 @@ class RankNetwork(BondLimitedNetwork):
             extents = self._extents(right)
             exchange.send(leader, [int(right in self._needs_qr), *extents, *extents.values()])
         while True:
-            (said, *numbers), array = exchange.receive(leader)
-            if said == DONE:
+            (request, *numbers), array = exchange.receive(leader)
+            if request == DONE:
                 if right in self.tensors:
                     self._mark([right], bool(numbers[0]))
                 return
-            if said == FACTOR:
+            if request == FACTOR:
                 number, other, is_gram = numbers
                 exchange.send(leader, [], self._towards(number, other, self._factor(is_gram)))
-            elif said == WEIGHTED:
+            elif request == WEIGHTED:
                 self._send_weighted(right, leader, numbers)
-            elif said == MULTIPLY:
+            elif request == MULTIPLY:
                 self._multiply(right, array)
             else:
                 exchange.send(leader, [], self._given_away(right))
@@ -203,11 +203,11 @@ class RankNetwork(BondLimitedNetwork):
         is_gram, *weights = numbers
         for other in weights:
             if self._owners[other] != self._rank:
-                self._told[other, number] = self._exchange.receive(leader)[1]
+                self._factors[other, number] = self._exchange.receive(leader)[1]
         factor = None
         with suppress(np.linalg.LinAlgError):  # not positive by rounding
             factor = self._weighted(number, weights, self._factor(is_gram))
-        self._told.clear()
+        self._factors.clear()
         self._exchange.send(leader, [], factor)
 
     def _both_weighted(self, left: int, right: int, factor: Callable[[Array], Array]) -> tuple[Array, Array]:
@@ -217,16 +217,16 @@ class RankNetwork(BondLimitedNetwork):
         own_weights = self._weights(left, right)
         # Invariant: the partner answers nothing else before its factor is taken. So what it has for this
         # one's factor is fetched before.
-        fetched = {(one, left): self._towards(one, left, factor) for one in own_weights}
+        fetched = {(other, left): self._towards(other, left, factor) for other in own_weights}
         self._exchange.send(partner, [WEIGHTED, int(factor == self._gram_factor), *weights])
         for other in weights:
             if self._owners[other] != partner:
                 self._exchange.send(partner, [], self._towards(other, right, factor))
         own = None
         with suppress(np.linalg.LinAlgError):  # the partner is heard first
-            self._told = fetched
+            self._factors = fetched
             own = self._weighted(left, own_weights, factor)
-        self._told = {}
+        self._factors = {}
         _, theirs = self._exchange.receive(partner)
         if own is None or theirs is None:
             raise np.linalg.LinAlgError("a Gram matrix is not positive")
@@ -235,8 +235,8 @@ class RankNetwork(BondLimitedNetwork):
     def _towards(self, number: int, other: int, factor: Callable[[Array], Array]) -> Array:
         if number in self.tensors:
             return super()._towards(number, other, factor)
-        if (number, other) in self._told:
-            return self._told[number, other]
+        if (number, other) in self._factors:
+            return self._factors[number, other]
         owner = self._owners[number]
         self._exchange.send(owner, [FACTOR, number, other, int(factor == self._gram_factor)])
         return self._exchange.receive(owner)[1]
@@ -285,12 +285,13 @@ def contract_over_ranks(
     network = RankNetwork(arrays, neighbours, owners, exchange, dtype, limits, xp)
     for network.step, step in enumerate(steps):
         (network.compress if isinstance(step, CompressBond) else network.contract)(*step)
-    told = exchange.ranks.gather_objects((network.exponent, network.discarded(), network.zero_step))
-    discarded = sorted(one for _, notes, _ in told for one in notes)
-    zeros = [zero for *_, zero in told if zero is not None]
+    of_ranks = exchange.ranks.gather_objects((network.exponent, network.discarded(), network.zero_step))
+    discarded = sorted(note for _, notes, _ in of_ranks for note in notes)
+    zeros = [zero for *_, zero in of_ranks if zero is not None]
     if zeros:
         return BondLimitedValue(discarded=[share for step, share in discarded if step < min(zeros)])
-    value = BondLimitedValue(0.0, sum(one[0] for one in told), [share for _, share in discarded])
+    exponent = sum(exponent for exponent, *_ in of_ranks)
+    value = BondLimitedValue(0.0, exponent, [share for _, share in discarded])
     for number, last in network.tensors.items():
         value.output = tuple(network.neighbours[number])
         value.mantissa = last if value.output else last.item()

@@ -98,28 +98,28 @@ def contract_on_devices(
             arrays = [read(k) if k in own else None for k in range(pairs.n_arrays)]
             return pairs.tensors(arrays, dtype, np, own)
 
-        found = list[list[BondLimitedValue]]()
+        values = list[list[BondLimitedValue]]()
         with _library(rank) as xp:
             ranks = rank.connected()
             assert ranks is not None
             exchange = ArrayExchange(ranks, xp)
             made_here, exponent = agree(rank.world, made)
-            tensors = [None if one is None else xp.asarray(one) for one in made_here]
+            tensors = [None if array is None else xp.asarray(array) for array in made_here]
             for limit, steps in zip(limits, division.steps, strict=True):
-                found.append([
+                values.append([
                     contract_over_ranks(
                         [tensors[n] for n in numbers], [[*bonds] for bonds in pairs.bonds_within(numbers)],
                         of_part, owners, limit, exchange, dtype, xp,
                     )
                     for (numbers, owners), of_part in zip(parts, steps, strict=True)
                 ])  # fmt: skip
-                if not any(value.discarded for value in found[-1]):
+                if not any(value.discarded for value in values[-1]):
                     break
-            for value in (value for values in found for value in values):
+            for value in (value for of_limit in values for value in of_limit):
                 if hasattr(value.mantissa, "get"):
                     value.mantissa = value.mantissa.get()
         exponent = sum(rank.world.gather_objects(exponent))
-        return RanksResult(found, exponent, rank.device.name) if rank.is_first else None
+        return RanksResult(values, exponent, rank.device.name) if rank.is_first else None
 
     def needs(division: Division, ranks: int, threads: int) -> Needs:
         most = max(division.peak_bytes)

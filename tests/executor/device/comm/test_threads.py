@@ -7,7 +7,6 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -128,15 +127,7 @@ def interrupt() -> None:
     os.kill(os.getpid(), signal.SIGINT)
 
 
-@pytest.fixture
-def heeded() -> Iterator[None]:
-    """Ctrl-C interrupts, also where these tests were started in the background, which ignores it."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-@pytest.mark.usefixtures("heeded")
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_waits_for_ranks_with_devices() -> None:
     told: list[str] = []
 
@@ -155,7 +146,7 @@ def test_ctrl_c_waits_for_ranks_with_devices() -> None:
     assert told == ["rank ended", "let go"]
 
 
-@pytest.mark.usefixtures("heeded")
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_waits_for_no_rank_without_a_device() -> None:
     released = threading.Event()
 
