@@ -92,7 +92,7 @@ class RankNetwork(BondLimitedNetwork):
         self._owners, self._exchange, self._rank = owners, exchange, exchange.ranks.rank
         self._opposite: tuple[int, dict[int, int]] = (-1, {})
         """The other end of a bond that this rank cuts with another one, and its extents."""
-        self._factors: dict[tuple[int, int], Array] = {}
+        self._received: dict[tuple[int, int], Array] = {}
         """Reduced factors of weights, which the leader has sent."""
         self.zero_step: int | None = None
         """The step of a result without values other than 0."""
@@ -203,11 +203,11 @@ class RankNetwork(BondLimitedNetwork):
         is_gram, *weights = numbers
         for other in weights:
             if self._owners[other] != self._rank:
-                self._factors[other, number] = self._exchange.receive(leader)[1]
+                self._received[other, number] = self._exchange.receive(leader)[1]
         factor = None
         with suppress(np.linalg.LinAlgError):  # not positive by rounding
             factor = self._weighted(number, weights, self._factor(is_gram))
-        self._factors.clear()
+        self._received.clear()
         self._exchange.send(leader, [], factor)
 
     def _both_weighted(self, left: int, right: int, factor: Callable[[Array], Array]) -> tuple[Array, Array]:
@@ -224,9 +224,9 @@ class RankNetwork(BondLimitedNetwork):
                 self._exchange.send(partner, [], self._towards(other, right, factor))
         own = None
         with suppress(np.linalg.LinAlgError):  # the partner is heard first
-            self._factors = fetched
+            self._received = fetched
             own = self._weighted(left, own_weights, factor)
-        self._factors = {}
+        self._received = {}
         _, theirs = self._exchange.receive(partner)
         if own is None or theirs is None:
             raise np.linalg.LinAlgError("a Gram matrix is not positive")
@@ -235,8 +235,8 @@ class RankNetwork(BondLimitedNetwork):
     def _towards(self, number: int, other: int, factor: Callable[[Array], Array]) -> Array:
         if number in self.tensors:
             return super()._towards(number, other, factor)
-        if (number, other) in self._factors:
-            return self._factors[number, other]
+        if (number, other) in self._received:
+            return self._received[number, other]
         owner = self._owners[number]
         self._exchange.send(owner, [FACTOR, number, other, int(factor == self._gram_factor)])
         return self._exchange.receive(owner)[1]
