@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -44,6 +46,36 @@ def clifford_circuit(n_qubits: int, n_gates: int, seed: int) -> GateSequence:
         else:
             gates.append(gate(str(random.choice(GATES[m])), qubits))
     return GateSequence(n_qubits, tuple(gates))
+
+
+# Stim's first array imports a module of NumPy; here this import lets other threads run for 0.2 s.
+THREADS = """
+import sys, threading, time
+from importlib.abc import MetaPathFinder
+from tnplan.circuits.gates import gate
+from tnplan.questions.engines.stabilizer import clifford_lines
+
+class Slow(MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name.startswith("numpy"):
+            time.sleep(0.2)
+
+for name in ("numpy.core", "numpy.core.multiarray", "numpy._core.multiarray"):
+    sys.modules.pop(name, None)
+sys.meta_path.insert(0, Slow())
+matrices = [gate(name, [0]).matrix.astype("complex128").tobytes() for name in ("h", "s", "x", "y")]
+threads = [threading.Thread(target=clifford_lines, args=(matrix,)) for matrix in matrices]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print(*(clifford_lines(matrix)[0][0] for matrix in matrices))
+"""
+
+
+def test_first_calls_of_threads_do_not_wait_for_each_other() -> None:
+    run = subprocess.run([sys.executable, "-c", THREADS], capture_output=True, text=True, timeout=60)
+    assert run.stdout.split() == ["H", "S", "X", "Y"], run.stderr
 
 
 @pytest.mark.parametrize("seed", range(12))

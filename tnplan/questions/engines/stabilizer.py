@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache, reduce
 from importlib.util import find_spec
 from itertools import product
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -78,10 +79,27 @@ def why_not_clifford(operations: Sequence[Operation]) -> tuple[str, str] | None:
     return None
 
 
+_first_array = Lock()
+
+
+def load_stim() -> Any:
+    """Stim, once it has made its first array.
+
+    Invariant: one thread makes Stim's first NumPy array. Stim imports a module of NumPy then, inside a static
+    of C++, and lets the interpreter's lock go meanwhile. A second thread would wait for the static with that
+    lock, and neither would go on.
+    """
+    with _first_array:
+        import stim
+
+        stim.PauliString("X").to_unitary_matrix(endian="little")
+    return stim
+
+
 @lru_cache(4096)
 def clifford_lines(matrix: bytes) -> tuple[Line, ...] | None:
     """Stim's gates for a unitary matrix, complex128 row by row; None where it is not a Clifford gate."""
-    import stim
+    stim = load_stim()
 
     side = round((len(matrix) / 16) ** 0.5)
     unitary = np.frombuffer(matrix, np.complex128).reshape(side, side)
@@ -145,7 +163,7 @@ def _text(operations: Sequence[Operation]) -> Iterator[str]:
 
 
 def _circuit(operations: Sequence[Operation], n_qubits: int) -> Any:
-    import stim
+    stim = load_stim()
 
     # The first line makes the circuit have all qubits.
     return stim.Circuit("\n".join([f"I {n_qubits - 1}", *_text(operations)]))
@@ -172,7 +190,7 @@ def answer_by_stabilizers(
 
 def _values(query: CircuitQuery) -> Outcome:
     """The value of every question but samples, at each stop."""
-    import stim
+    stim = load_stim()
 
     assert query.gates is not None
     state, outcomes = stim.TableauSimulator(), []
@@ -198,7 +216,7 @@ def _value(query: CircuitQuery, state: Any) -> Any:
 
 def _of_sum(state: Any, observable: PauliSum, n_qubits: int) -> complex:
     """sum_P c_P <P>; a word of a stabilizer state has the value 1, -1 or 0."""
-    import stim
+    stim = load_stim()
 
     def word(x: int, z: int) -> Any:
         bits = [
@@ -237,7 +255,7 @@ def _probabilities(state: Any, qubits: Sequence[int]) -> Array:
 
 def _density(state: Any, qubits: Sequence[int]) -> Array:
     """The density matrix of m qubits, sum_P <P> P / 2^m over the 4^m words on them."""
-    import stim
+    stim = load_stim()
 
     m = len(qubits)
     matrix = np.zeros((2**m, 2**m), np.complex128)
@@ -300,7 +318,7 @@ def _together(program: CircuitProgram, shots: int, seed: int, rank: Rank) -> Ite
 
 def _one_by_one(program: CircuitProgram, shots: int, seed: int, rank: Rank) -> Iterator[tuple[str, int]]:
     """Outcomes of a program with classical control: each shot with a tableau of its own."""
-    import stim
+    stim = load_stim()
 
     n_shown = _shown_bits(program)
     pieces: dict[int, Any] = {}
@@ -341,7 +359,7 @@ def _run(operations: Sequence[Operation], state: Any, bits: list[int], pieces: d
             bits[operation.bit] = int(operation.table[value(operation.bits)])
         else:
             if id(operation) not in pieces:
-                import stim
+                stim = load_stim()
 
                 pieces[id(operation)] = stim.Circuit("\n".join(_text([operation])))
             state.do(pieces[id(operation)])
