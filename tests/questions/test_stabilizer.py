@@ -60,8 +60,6 @@ class Slow(MetaPathFinder):
         if name.startswith("numpy"):
             time.sleep(0.2)
 
-for name in ("numpy.core", "numpy.core.multiarray", "numpy._core.multiarray"):
-    sys.modules.pop(name, None)
 sys.meta_path.insert(0, Slow())
 matrices = [gate(name, [0]).matrix.astype("complex128").tobytes() for name in ("h", "s", "x", "y")]
 threads = [threading.Thread(target=clifford_lines, args=(matrix,)) for matrix in matrices]

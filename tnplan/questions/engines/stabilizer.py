@@ -85,9 +85,9 @@ _first_array = Lock()
 def load_stim() -> Any:
     """Stim, once it has made its first array.
 
-    Invariant: one thread makes Stim's first NumPy array. Stim imports a module of NumPy then, inside a static
-    of C++, and lets the interpreter's lock go meanwhile. A second thread would wait for the static with that
-    lock, and neither would go on.
+    Invariant: one thread makes Stim's first NumPy array. This imports a module of NumPy, which releases the
+    GIL, while a static variable of C++ is initialized. A second thread that takes the GIL and needs the
+    variable would wait for the first one, and the first one for the GIL.
     """
     with _first_array:
         import stim
@@ -100,7 +100,6 @@ def load_stim() -> Any:
 def clifford_lines(matrix: bytes) -> tuple[Line, ...] | None:
     """Stim's gates for a unitary matrix, complex128 row by row; None where it is not a Clifford gate."""
     stim = load_stim()
-
     side = round((len(matrix) / 16) ** 0.5)
     unitary = np.frombuffer(matrix, np.complex128).reshape(side, side)
     try:
@@ -164,7 +163,6 @@ def _text(operations: Sequence[Operation]) -> Iterator[str]:
 
 def _circuit(operations: Sequence[Operation], n_qubits: int) -> Any:
     stim = load_stim()
-
     # The first line makes the circuit have all qubits.
     return stim.Circuit("\n".join([f"I {n_qubits - 1}", *_text(operations)]))
 
@@ -191,7 +189,6 @@ def answer_by_stabilizers(
 def _values(query: CircuitQuery) -> Outcome:
     """The value of every question but samples, at each stop."""
     stim = load_stim()
-
     assert query.gates is not None
     state, outcomes = stim.TableauSimulator(), []
     for gates in query.pieces(query.gates.gates):
@@ -217,7 +214,6 @@ def _value(query: CircuitQuery, state: Any) -> Any:
 def _of_sum(state: Any, observable: PauliSum, n_qubits: int) -> complex:
     """sum_P c_P <P>; a word of a stabilizer state has the value 1, -1 or 0."""
     stim = load_stim()
-
     def word(x: int, z: int) -> Any:
         bits = [
             np.unpackbits(
@@ -256,7 +252,6 @@ def _probabilities(state: Any, qubits: Sequence[int]) -> Array:
 def _density(state: Any, qubits: Sequence[int]) -> Array:
     """The density matrix of m qubits, sum_P <P> P / 2^m over the 4^m words on them."""
     stim = load_stim()
-
     m = len(qubits)
     matrix = np.zeros((2**m, 2**m), np.complex128)
     for letters in product(range(4), repeat=m):
@@ -319,7 +314,6 @@ def _together(program: CircuitProgram, shots: int, seed: int, rank: Rank) -> Ite
 def _one_by_one(program: CircuitProgram, shots: int, seed: int, rank: Rank) -> Iterator[tuple[str, int]]:
     """Outcomes of a program with classical control: each shot with a tableau of its own."""
     stim = load_stim()
-
     n_shown = _shown_bits(program)
     pieces: dict[int, Any] = {}
     seeds = np.random.default_rng(seed).integers(1 << SEED_BITS, size=shots)
@@ -359,7 +353,5 @@ def _run(operations: Sequence[Operation], state: Any, bits: list[int], pieces: d
             bits[operation.bit] = int(operation.table[value(operation.bits)])
         else:
             if id(operation) not in pieces:
-                stim = load_stim()
-
-                pieces[id(operation)] = stim.Circuit("\n".join(_text([operation])))
+                pieces[id(operation)] = load_stim().Circuit("\n".join(_text([operation])))
             state.do(pieces[id(operation)])
