@@ -214,6 +214,7 @@ def _value(query: CircuitQuery, state: Any) -> Any:
 def _of_sum(state: Any, observable: PauliSum, n_qubits: int) -> complex:
     """sum_P c_P <P>; a word of a stabilizer state has the value 1, -1 or 0."""
     stim = load_stim()
+
     def word(x: int, z: int) -> Any:
         bits = [
             np.unpackbits(
