@@ -320,8 +320,8 @@ def _direct_trace(query: CircuitQuery, gates: GateSequence, question: Trace) -> 
 def _check_host(rank: Rank, planned: StateWork, dtype: str, free: float) -> None:
     """Refuse values for which the host has no room: on a CPU beside the state and copies of it."""
     n_here, copies = ranks_here(rank.world), planned.copies_bytes(dtype)
-    room = free if rank.device.name == "cpu" else free - copies
-    agree(rank.world, lambda: check_answer_memory(None, planned.table_bits, planned.n_qubits, room))
+    answer_bytes = free if rank.device.name == "cpu" else free - copies
+    agree(rank.world, lambda: check_answer_memory(None, planned.table_bits, planned.n_qubits, answer_bytes))
     if rank.device.name == "gpu":
         agree(rank.world, lambda: check_host_memory(copies, host_memory()[1], n_here))
 
