@@ -134,11 +134,13 @@ def shared() -> SharedData:
     return SharedData()
 
 
-@pytest.fixture(autouse=True)
-def known_core(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True, scope="session")
+def known_core() -> Iterator[None]:
     """Estimates without `hardware` are for a shipped core, wherever the tests run."""
     shipped = replace(load_profile("cpu"), name="this machine")
-    monkeypatch.setattr("tnplan.questions.circuit.this_machine", lambda options, measure=False: shipped)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tnplan.questions.circuit.this_machine", lambda options, measure=False: shipped)
+        yield
 
 
 @pytest.fixture

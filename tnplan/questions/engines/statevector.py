@@ -136,9 +136,6 @@ def by_parameters(derivatives: Sequence[Derivative], gates: Sequence[Gate], name
     return row
 
 
-# Questions answered by the state vector: what is run for each of them, and what is read from the state.
-
-
 DIRECT_QUBITS = 12
 """The most qubits of a state for which nothing is planned."""
 DIRECT_SHOTS = 1 << 20

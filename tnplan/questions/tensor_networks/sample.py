@@ -83,9 +83,6 @@ class ContractionSamples:
         return f"ContractionSamples({shots} {self.kind} strings of {n_qubits} qubits)"
 
 
-# Samples by contraction: the chain of conditional marginals, or rejection among amplitudes of candidates.
-
-
 METHODS = ("auto", "chain", "gates", "rejection")
 MOST_CLIPPED = 0.05
 """The share of the probability that may be left out, of strings that are likelier than `BOUND` allows."""
