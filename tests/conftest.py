@@ -24,13 +24,10 @@ from tnplan.planner.hardware.profile import load_profile
 
 settings.register_profile("local", max_examples=20, deadline=None)
 settings.register_profile(
-    "ci",
-    max_examples=200,
-    deadline=None,
-    derandomize=True,
-    print_blob=True,
+    "ci", max_examples=20, deadline=None, derandomize=True, print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],
-)
+)  # fmt: skip
+settings.register_profile("many", settings.get_profile("ci"), max_examples=200)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if "CI" in os.environ else "local"))
 
 
@@ -134,11 +131,13 @@ def shared() -> SharedData:
     return SharedData()
 
 
-@pytest.fixture(autouse=True)
-def known_core(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True, scope="session")
+def known_core() -> Iterator[None]:
     """Estimates without `hardware` are for a shipped core, wherever the tests run."""
     shipped = replace(load_profile("cpu"), name="this machine")
-    monkeypatch.setattr("tnplan.questions.circuit.this_machine", lambda options, measure=False: shipped)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tnplan.questions.circuit.this_machine", lambda options, measure=False: shipped)
+        yield
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
     from tnplan.qiskit import Backend, Estimator, Sampler
 
 All take the options of every question (docs/how-to/questions.md) as keywords: method, device,
-noise and others.
+depolarizing and others.
 """
 
 from __future__ import annotations

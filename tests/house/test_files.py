@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import subprocess
 from pathlib import Path
@@ -22,7 +21,8 @@ def test_files_are_short() -> None:
 
 
 def test_files_say_what_they_do() -> None:
-    silent = [str(path) for path in rules.sources(ROOT) if not ast.get_docstring(ast.parse(path.read_text()))]
+    begins = re.compile(r'r?"""\S')
+    silent = [str(path) for path in rules.sources(ROOT) if not begins.match(path.read_text())]
     assert silent == []
 
 

@@ -342,7 +342,7 @@ def _check_limit(
 
 
 def _reporter(progress: Listener, time_s: float) -> Callable[[float, ContractionPath], None]:
-    def told(elapsed_s: float, path: ContractionPath) -> None:
+    def report(elapsed_s: float, path: ContractionPath) -> None:
         progress(Progress(round(elapsed_s), round(time_s), f"after {elapsed_s:.0f} s", path))
 
-    return told
+    return report

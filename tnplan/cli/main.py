@@ -241,10 +241,10 @@ def _interrupted(error: BaseException | None) -> int:
     """Say what is there after an interrupt, which names its signal where that is not Ctrl-C; the status."""
     name = next((text for text in getattr(error, "args", ()) if text in signal.Signals.__members__), "SIGINT")
     line = "interrupted" if name == "SIGINT" else f"interrupted by {name}"
-    kept = getattr(error, "__notes__", [NOTHING_KEPT])[0]
+    what_is_kept = getattr(error, "__notes__", [NOTHING_KEPT])[0]
     if hasattr(error, "path"):
-        kept = "the best path so far is written, continue with --resume"
-    _print_error(f"{line}; {kept}")
+        what_is_kept = "the best path so far is written, continue with --resume"
+    _print_error(f"{line}; {what_is_kept}")
     return SIGNALLED + signal.SIGINT if name == "SIGINT" else STATUS
 
 

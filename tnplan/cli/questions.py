@@ -152,15 +152,16 @@ def _sample(answer: CircuitAnswer, options: Options) -> Iterator[str]:
     where none of them is measured. The circuit may measure, reset and branch anywhere.
     """
     yield from largest_rows("count", answer.value.items(), "d")
-    told = answer.details
-    if "predicted_xeb" in told:
-        likeliest = f", the likeliest of {told['best_of']}" if told["best_of"] > 1 else ""
+    details = answer.details
+    if "predicted_xeb" in details:
+        likeliest = f", the likeliest of {details['best_of']}" if details["best_of"] > 1 else ""
+        xeb = _number(details["predicted_xeb"], details["predicted_xeb_error"])
         yield (
-            f"predicted XEB: {_number(told['predicted_xeb'], told['predicted_xeb_error'])} (an estimate); "
-            f"{told['samples']} samples{likeliest}, {told['share_of_slices']:.3g} of the slices"
+            f"predicted XEB: {xeb} (an estimate); "
+            f"{details['samples']} samples{likeliest}, {details['share_of_slices']:.3g} of the slices"
         )
-    if "linear_xeb" in answer.details:
-        yield f"linear XEB: {_number(answer.details['linear_xeb'], answer.details['linear_xeb_error'])}"
+    if "linear_xeb" in details:
+        yield f"linear XEB: {_number(details['linear_xeb'], details['linear_xeb_error'])}"
 
 
 def _observables(options: Options) -> Options:

@@ -75,8 +75,8 @@ def _print(reports: Reports) -> None:
         for note in (*tables.projection_notes(projection), *evaluation.evaluation_notes(projection)):
             console.print(note, style="yellow")
     legends = [tables.projection_legend(projection) for projection in projections]
-    legends += [evaluation.slice_table(one).legend(evaluation.SLICES_LEGEND) for one in projections]
-    legends += [evaluation.memory_table(one).legend(evaluation.MEMORY_LEGEND) for one in projections]
+    legends += [evaluation.slice_table(each).legend(evaluation.SLICES_LEGEND) for each in projections]
+    legends += [evaluation.memory_table(each).legend(evaluation.MEMORY_LEGEND) for each in projections]
     for legend in dict.fromkeys(legends):
         console.print(legend, style="dim")
     for line in reports.left_out:

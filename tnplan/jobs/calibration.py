@@ -85,9 +85,6 @@ def fill(device: Device, view: View, dtype: str, seed: int) -> None:
         device.from_host(piece, values[: len(piece)])
 
 
-# What one device does alone: copies, permutations, matrix products and fused chains, as rates.
-
-
 SUSTAINED_S = 0.3
 SUSTAINED_K = 64
 """From this k on products are measured once they have gone on for so long: they may draw all the power that a

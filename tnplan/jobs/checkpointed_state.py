@@ -77,8 +77,8 @@ class StateCheckpoint(CheckpointFile):
         def made(document: dict[str, Any], _: dict[str, Array]) -> Any:
             if document["steps"] < 1 or len(document["ranks"]) != self._ranks.size:
                 raise ValueError
-            for part in document["ranks"]:
-                local.continue_from(part)
+            for of_rank in document["ranks"]:
+                local.continue_from(of_rank)
             return document
 
         return self.restored(resume, made)
@@ -166,9 +166,9 @@ class CheckpointedState(DistributedPackedState):
             return
         super().apply(prepared)
         # Invariant: all ranks write or none, as rank 0 has the time and any of them a signal.
-        told = self.ranks.gather_objects((self._checkpoint.is_due(), asked()))
-        signal = max(name for _, name in told)
-        if signal or told[0][0]:
+        requests = self.ranks.gather_objects((self._checkpoint.is_due(), asked()))
+        signal = max(name for _, name in requests)
+        if signal or requests[0][0]:
             self._checkpoint.write(self.local, self._count)
         if signal:
             raise StoppedRunError(signal)

@@ -154,21 +154,21 @@ def more_bits(state: StateVector, fidelity: float, rank: Rank) -> int | None:
 
     Raises InputError where more bits do not fit, or where there are none.
     """
-    kept: Any = state  # a compressed one
-    estimate = kept.errors.fidelity_estimate
+    compressed: Any = state
+    estimate = compressed.errors.fidelity_estimate
     if estimate >= fidelity:
         return None
-    place, problem = PLACE, f"is {fidelity!r}, and the run with {kept.bits} bits has about {estimate:.10g}"
-    if kept.bits == BITS[-1]:
+    problem = f"is {fidelity!r}, and the run with {compressed.bits} bits has about {estimate:.10g}"
+    if compressed.bits == BITS[-1]:
         raise InputError(
-            place, problem, "ask for a lower fidelity, or leave it out: the state is then not compressed"
+            PLACE, problem, "ask for a lower fidelity, or leave it out: the state is then not compressed"
         )
-    bits = BITS[BITS.index(kept.bits) + 1]
-    needs = compressed_needs(kept.n_bits, bits, kept.dtype, rank.threads)  # a rank's own bits
+    bits = BITS[BITS.index(compressed.bits) + 1]
+    needs = compressed_needs(compressed.n_bits, bits, compressed.dtype, rank.threads)  # a rank's own bits
     needed = needs.gpu_bytes if rank.device.name == "gpu" else needs.cpu_bytes
     if needed > rank.memory_bytes:
         remedy = f"ask for a lower fidelity, or allow {size_text(needed)} for {bits} bits"
-        raise InputError(place, problem, remedy, topic="memory")
+        raise InputError(PLACE, problem, remedy, topic="memory")
     return bits
 
 

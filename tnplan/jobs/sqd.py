@@ -2,7 +2,7 @@
 
 Configuration recovery, batches and carry-over are those of qiskit-addon-sqd, which is imported here. Every
 random number is drawn in the order of its `diagonalize_fermionic_hamiltonian`, so that equal seeds give equal
-subspaces. Knows no solver.
+subspaces. Groups of ranks solve the subspaces; a checkpoint keeps the loop between iterations.
 """
 
 from __future__ import annotations
@@ -220,18 +220,15 @@ def _addon(name: str) -> Any:
         return import_module(f"qiskit_addon_sqd.{name}")
     except ImportError as error:
         raise InputError(
-            "sqd", f"needs qiskit-addon-sqd ({error})", "install it with: pip install 'tnplan[sqd]'",
+            "sqd",
+            f"needs qiskit-addon-sqd ({error})",
+            "install it with: pip install 'tnplan[sqd]'",
             topic="installation",
         ) from None
 
 
 def _option(name: str) -> str:
     return f"--{name.replace('_', '-')}"
-
-
-# The ground state of lowest energy among the subspaces of one iteration, which groups of ranks diagonalize.
-#
-# Knows ranks and solves; nothing of samples.
 
 
 class RankGroups:

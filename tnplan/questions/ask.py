@@ -28,9 +28,6 @@ from tnplan.questions.engines.task_list import Outcome, checkpoint_of, series
 from tnplan.questions.options import QuestionOptions
 from tnplan.questions.questions import CircuitQuery, ExpectationValues, Question
 
-# From a question to its answer: read on rank 0, choose the method, let its engine answer, write the file.
-
-
 ENGINES: dict[str, Callable[[CircuitQuery, QuestionOptions, Any], Outcome]] = {
     "contraction": answer_by_contraction,
     "statevector": answer_by_state,

@@ -1,4 +1,4 @@
-"""What can be asked of a circuit, as plain data that is the same for every engine. Knows no engine."""
+"""What can be asked of a circuit, as plain data that is the same for every engine."""
 
 from __future__ import annotations
 
@@ -81,9 +81,6 @@ def read_state(state: Any, n_qubits: int) -> InputState | None:
         return InputState(state, product_preparation(state))
     assert isinstance(state, StabilizerState)
     return InputState(state, stabilizer_preparation(state, n_qubits))
-
-
-# What can be asked of a circuit, as plain data that is the same for every engine. Knows no engine.
 
 
 @dataclass(frozen=True, eq=False)

@@ -66,7 +66,7 @@ def searched(network: Network, limit: int | None, way: tuple[str, str]) -> Contr
     method, objective = way
     return search_path(
         network, "complex64", max_tensor_elements=limit, methods=(method,), minimize=objective,
-        effort=Effort(1.0, 2, 2), profile=load_profile("cpu") if method == "joint" else None,
+        effort=Effort(0.4, 2, 2), profile=load_profile("cpu") if method == "joint" else None,
         devices=2 if objective == "schedule" else None,
     )  # fmt: skip
 

@@ -65,7 +65,8 @@ def test_no_order_is_waited_for_while_its_kernels_are_compiled(monkeypatch: pyte
 
 def test_paths_are_told_before_the_time_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     """With time "auto": of an unlimited search, whose paths these are; under a limit they are not."""
-    monkeypatch.setattr(proportion, "SHORTEST_SEARCH_S", 0.5)
+    monkeypatch.setattr(proportion, "SHORTEST_SEARCH_S", 0.2)
+    monkeypatch.setattr(proportion, "LONGEST_SEARCH_S", 0.6)
     network = independent_sets(20)
     for limit, is_told in ({"unlimited": True}, True), ({"max_tensor": 2**30}, False):
         told: list[Progress] = []
@@ -215,7 +216,7 @@ def test_no_greedy_tree_is_made_where_that_takes_minutes(monkeypatch: pytest.Mon
     monkeypatch.setattr(cotengra, "HyperOptimizer", refuse)
     monkeypatch.setattr(cotengra, "array_contract_path", refuse)
     monkeypatch.setattr(path_basic, "optimize_greedy", refuse)
-    monkeypatch.setattr(proportion, "LONGEST_SEARCH_S", 1.0)
+    monkeypatch.setattr(proportion, "LONGEST_SEARCH_S", 0.3)
     path = proportion.search_in_proportion(regular(2_000), "float64", load_profile("cpu"))
     assert path_cost(path).log10_mnk_all_slices < 130
 

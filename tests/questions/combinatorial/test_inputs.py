@@ -14,6 +14,7 @@ import pytest
 import tnplan
 from tests.oracles.configurations import random_instance
 from tests.support.kernels.gpus import count_gpus, needs_gpus
+from tests.support.slow import slow_after
 from tnplan.questions.combinatorial.formulas import read_formula
 from tnplan.questions.combinatorial.instances import read_graph
 
@@ -97,7 +98,7 @@ def test_formulas_in_files(tmp_path: Path) -> None:
     assert tnplan.count("sat", path).value == 8
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", slow_after(2, range(3)))
 def test_formulas_with_twenty_variables(seed: int) -> None:
     """All assignments at once: bit k of their number is variable k + 1."""
     chance, n = random.Random(seed), 20
@@ -224,7 +225,7 @@ def test_weights_are_exact_or_refused() -> None:
     assert (tenths.value, tenths.n_optima) == (3, 31)  # of 61 vertices in a row, any odd one may be left
 
 
-@pytest.mark.parametrize("n", [70, 73, 74, 75, 76, 77, 78, 79, 80, 400, 1200, 2000])
+@pytest.mark.parametrize("n", slow_after(11, [70, 73, 74, 75, 76, 77, 78, 79, 80, 400, 2000, 1200]))
 def test_numbers_of_every_size(n: int) -> None:
     """Independent sets of a path: Fibonacci numbers, about 2^53 and beyond the range of floating point."""
     before, number = 1, 2

@@ -1,7 +1,7 @@
 """Runs a circuit's propagation in which ranks refuse on the way. Arguments: RANKS HOW CIRCUIT [--debug].
 
 RANKS, such as 0,1, refuse; the others wait for them in a collective call. HOW is alike, apart (each in other
-words), or late (the last rank two seconds after the others).
+words), or late (the last rank one second after the others).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def refused(pieces: object, start: object, truncation: object, use: Any, **optio
     if str(world.rank) not in ranks.split(","):
         world.barrier()
     if how == "late" and world.rank == world.size - 1:
-        time.sleep(2)
+        time.sleep(1)
     raise InputError("step 1", f"struck{world.rank if how == 'apart' else ''} by a test", "leave it out")
 
 

@@ -82,9 +82,6 @@ def _root(matrix: np.ndarray) -> np.ndarray:
     return np.asarray((matrix + r * np.eye(2)) / t)
 
 
-# Gates that a file calls: standard ones, those that it defines, and modifiers; their matrices and parts.
-
-
 LARGEST_FUSED = 3
 """Qubits of a definition that becomes one gate."""
 LARGEST_GATE = 6

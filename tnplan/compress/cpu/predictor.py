@@ -198,7 +198,6 @@ class Trials(Protocol):
     def predicted(self, level: int, predictors: Sequence[Predictor]) -> list[int]:
         """What the finest residuals of a level's boxes take under each predictor."""
 
-
     def whole(self, predictors: Sequence[Predictor]) -> list[int]:
         """What all residuals of each predictor's `coarse_lattice` take."""
 
@@ -345,9 +344,7 @@ class _Costs:
             if not any(len(bits) == level for _, bits in left):
                 continue
             least = min((self.of(one) for one, bits in left if bits), default=inf)
-            missing = [
-                one for one, bits in left if len(bits) == level and self._matters(level, one, least)
-            ]
+            missing = [one for one, bits in left if len(bits) == level and self._matters(level, one, least)]
             for one, units in zip(missing, self._trials.predicted(level, missing), strict=True):
                 self._bits[one].append(self._bits_of(level, units))
         return min(predictors, key=self.of)
@@ -467,13 +464,13 @@ class _Trial:
     def _differences(self, axes: tuple[int, ...]) -> NDArray[np.int32]:
         """Differences along axes, in strips; the first points along each axis have those of the second ones,
         since only the first ones of the whole array are not predicted."""
-        found = self._numbers(1).reshape(-1, *self.box).copy()
+        delta = self._numbers(1).reshape(-1, *self.box).copy()
         for axis in axes:
             if self.box[axis] > 1:
-                lines = np.moveaxis(found, 1 + axis, 0)
+                lines = np.moveaxis(delta, 1 + axis, 0)
                 lines[1:] -= lines[:-1].copy()
                 lines[0] = lines[1]
-        strips = [found[..., k : k + STRIP].reshape(len(found), -1) for k in range(0, self.box[-1], STRIP)]
+        strips = [delta[..., k : k + STRIP].reshape(len(delta), -1) for k in range(0, self.box[-1], STRIP)]
         return np.concatenate(strips, axis=1)
 
     def _numbers(self, per_step: int) -> NDArray[np.int32]:

@@ -32,7 +32,7 @@ def workspace(name: str, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
     array_bytes = prod(shape) * np.dtype(dtype).itemsize
     if array_bytes > MOST_KEPT_BYTES:
         return np.empty(shape, dtype)
-    kept = _kept.of_name.get(name)
-    if kept is None or kept.size < array_bytes:
-        kept = _kept.of_name[name] = np.empty(array_bytes, np.uint8)
-    return kept[:array_bytes].view(dtype).reshape(shape)
+    buffer = _kept.of_name.get(name)
+    if buffer is None or buffer.size < array_bytes:
+        buffer = _kept.of_name[name] = np.empty(array_bytes, np.uint8)
+    return buffer[:array_bytes].view(dtype).reshape(shape)

@@ -49,7 +49,7 @@ def box_passes(box: Box, predictor: Predictor) -> BoxPasses:
     point_passes = [] if predictor.is_lorenzo else list(passes(box, predictor))
     is_line, axes, n_axes = box[:-1] == (1,) * (len(box) - 1), predictor.axes, launches.box_axes(box)
     # Passes along batches have spacing 1 too, before those along predicted axes.
-    n_fine = sum(one.spacing == 1 and any(one.along >> axis & 1 for axis in axes) for one in point_passes)
+    n_fine = sum(each.spacing == 1 and any(each.along >> axis & 1 for axis in axes) for each in point_passes)
     first_fine = len(point_passes) - n_fine
     coarse = sum(point_pass.first + point_pass.size <= COARSE for point_pass in point_passes[:first_fine])
     known = tuple(2 if axis in axes else 1 for axis in range(len(box)))

@@ -65,15 +65,15 @@ def box_trials(shape: tuple[int, ...]) -> tuple[TrialTables, dict[Tried, int]]:
     """What a choice may ask of an array's boxes, and the number of each trial."""
     levels = sampled_boxes(shape)
     tried = list[Tried]((0, kind) for kind in PLAIN)
-    for one in candidates(len(box_of_shape(shape))):
-        tried += ((level, one) for level in range(1 if one.is_lorenzo else len(levels)))
-    return _tables(shape, levels, tried, False), {one: number for number, one in enumerate(tried)}
+    for predictor in candidates(len(box_of_shape(shape))):
+        tried += ((level, predictor) for level in range(1 if predictor.is_lorenzo else len(levels)))
+    return _tables(shape, levels, tried, False), {predictor: number for number, predictor in enumerate(tried)}
 
 
 @lru_cache(64)
 def lattice_trials(shape: tuple[int, ...], predictors: tuple[Predictor, ...]) -> TrialTables:
     """Predictors on all points of their coarse lattices."""
-    levels = [coarse_lattice(shape, one.axes)[1] for one in predictors]
+    levels = [coarse_lattice(shape, predictor.axes)[1] for predictor in predictors]
     return _tables(shape, levels, list(enumerate(predictors)), True)
 
 
@@ -111,20 +111,20 @@ def _tables(
 def _rows(levels: Sequence[SampledBoxes], tried: Sequence[Tried]) -> list[int]:
     """Trials and, behind them, passes, which those of the same axes and extents share."""
     rows, lattices, known = list[int](), list[Box](), dict[Any, tuple[int, int]]()
-    for level, one in tried:
+    for level, trial in tried:
         counts = levels[level].counts
-        if not isinstance(one, Predictor):
-            rows += level, one, 0, 0, 0, 0
-        elif one.is_lorenzo:
-            along = sum(1 << axis + MOST_AXES - len(counts) for axis in one.axes)
+        if not isinstance(trial, Predictor):
+            rows += level, trial, 0, 0, 0, 0
+        elif trial.is_lorenzo:
+            along = sum(1 << axis + MOST_AXES - len(counts) for axis in trial.axes)
             rows += level, DIFFERENCES, 0, along, 0, 0
         else:
-            key = counts, one.axes, one.is_mean
+            key = counts, trial.axes, trial.is_mean
             if key not in known:
-                own = [point_pass.widened(MOST_AXES).lattice for point_pass in passes(counts, one)]
+                own = [point_pass.widened(MOST_AXES).lattice for point_pass in passes(counts, trial)]
                 known[key] = len(lattices), len(own)
                 lattices += own
-            rows += level, INTERPOLATION, one.is_cubic, 0, *known[key]
+            rows += level, INTERPOLATION, trial.is_cubic, 0, *known[key]
     return rows + [number for lattice in lattices for number in lattice]
 
 
@@ -153,7 +153,7 @@ class DeviceTrials:
 
     def predicted(self, level: int, predictors: Sequence[Predictor]) -> list[int]:
         """See `Trials`."""
-        return [self._units[self._numbers[level, one]] for one in predictors]
+        return [self._units[self._numbers[level, predictor]] for predictor in predictors]
 
     def whole(self, predictors: Sequence[Predictor]) -> list[int]:
         """See `Trials`."""

@@ -227,8 +227,8 @@ class CompiledContraction:
             return None
         device: Any = rank.device
         shapes = [self._shapes[number] for number in self._inputs]
-        found = torch_addresses(arrays, shapes, self._dtype, device.device_id)
-        return None if found is None else dict(zip(self._inputs, found, strict=True))
+        addresses = torch_addresses(arrays, shapes, self._dtype, device.device_id)
+        return None if addresses is None else dict(zip(self._inputs, addresses, strict=True))
 
     def _by_number(self, arrays: Sequence[Any]) -> dict[int, Any]:
         """The arrays of a call by the number of their tensor."""

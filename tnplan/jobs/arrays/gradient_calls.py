@@ -68,8 +68,8 @@ class GradientPlan:
         length = 1 if self.batch is None else network.size_dict[self.batch]
         if self.batch is not None and length > 1:
             sizes = {**network.size_dict, self.batch: -(-length // 2)}
-            part = replace(self.path, network=replace(network, size_dict=sizes))
-            return replace(self, path=part).schedule(options, wrt)
+            half_batch = replace(self.path, network=replace(network, size_dict=sizes))
+            return replace(self, path=half_batch).schedule(options, wrt)
         assert refusal is not None
         raise refusal
 

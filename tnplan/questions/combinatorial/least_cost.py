@@ -237,9 +237,9 @@ class LeastCost:
 
         low, high = sums(self._states)
         is_low, is_high = low <= high, high <= low
-        found = np.concatenate([self._states[is_low], table.size - 1 - self._states[is_high]])
+        traced = np.concatenate([self._states[is_low], table.size - 1 - self._states[is_high]])
         words = np.concatenate([self._words[is_low], self._words[is_high]])
-        self._states, self._words = _merged(found, words)
+        self._states, self._words = _merged(traced, words)
         low, high = sums(np.array([self._state]))
         if low[0] > high[0]:
             self._state, self._flip = table.size - 1 - self._state, 1 - self._flip
@@ -256,7 +256,7 @@ class LeastCost:
         bounds = np.flatnonzero(np.diff(tiles[order], prepend=-1, append=-1))
         inside = gathered(self._states, tables.inner)
         followed = int(gathered(np.array([self._state]), tables.outer)[0])
-        found: list[tuple[int, Array, Array]] = []
+        traced: list[tuple[int, Array, Array]] = []
 
         def trace(first: int, last: int) -> None:
             levels = np.empty((len(given.steps) + 1, size), self._dtype)
@@ -268,15 +268,15 @@ class LeastCost:
                 states[0, :n], counts[0, :n] = inside[members], self._words[members]
                 n = kernels.trace_tile(table, levels, tables.arrays, tile, (states, counts, slots), n)
                 side = len(given.steps) % 2
-                place = scattered(states[side, :n], tables.inner) | int(tables.arrays.tiles[tile])
-                found.append((tile, place, counts[side, :n].copy()))
+                configurations = scattered(states[side, :n], tables.inner) | int(tables.arrays.tiles[tile])
+                traced.append((tile, configurations, counts[side, :n].copy()))
                 if tile == followed:
                     self._follow(given, tables, levels, tile)
 
         self._spans(len(bounds) - 1, trace)
-        found.sort(key=lambda each: each[0])
-        self._states = np.concatenate([each[1] for each in found])
-        self._words = np.concatenate([each[2] for each in found])
+        traced.sort(key=lambda each: each[0])
+        self._states = np.concatenate([each[1] for each in traced])
+        self._words = np.concatenate([each[2] for each in traced])
 
     def _follow(self, given: Pass, tables: Tables, levels: Array, tile: int) -> None:
         """Go back from the one state whose configuration is wanted."""

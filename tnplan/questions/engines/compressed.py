@@ -46,12 +46,12 @@ def bits_of_state(
     query: CircuitQuery, options: QuestionOptions, profile: Profile, devices: int = 1
 ) -> int | None:  # fmt: skip
     """The most bits with which a state fits on devices; None where it is not compressed, or does not fit."""
-    n, threads, room = query.n_qubits, options.threads or cores(), room_bytes(profile)
+    n, threads, free_bytes = query.n_qubits, options.threads or cores(), room_bytes(profile)
     if not may_be_compressed(query, options) or devices & (devices - 1):
         return None
-    if state_needs(n, options.dtype, devices, threads).cpu_bytes <= room:
+    if state_needs(n, options.dtype, devices, threads).cpu_bytes <= free_bytes:
         return None
-    return most_bits(n, options.dtype, threads, is_gpu(profile), room, devices)
+    return most_bits(n, options.dtype, threads, is_gpu(profile), free_bytes, devices)
 
 
 def bits_here(query: CircuitQuery, options: QuestionOptions) -> int | None:
@@ -69,8 +69,10 @@ def bits_here(query: CircuitQuery, options: QuestionOptions) -> int | None:
 
 def largest_compressed(options: QuestionOptions, profile: Profile, devices: int) -> int:
     """The most qubits of a compressed state that fits on devices; 0 where none does."""
-    threads, room, gpu = options.threads or cores(), room_bytes(profile), is_gpu(profile)
-    fits = (n for n in range(LARGEST, 0, -1) if most_bits(n, options.dtype, threads, gpu, room, devices))
+    threads, free_bytes, gpu = options.threads or cores(), room_bytes(profile), is_gpu(profile)
+    fits = (
+        n for n in range(LARGEST, 0, -1) if most_bits(n, options.dtype, threads, gpu, free_bytes, devices)
+    )
     return next(fits, 0)
 
 

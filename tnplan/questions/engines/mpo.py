@@ -124,9 +124,9 @@ class _Evolution:
             left = xp.einsum("wb,wp,bpc->wc", left, vectors[:, site], tensor, optimize=True)
             half = xp.tensordot(squares, tensor, axes=(0, 0))
             squares = xp.tensordot(half, tensor.conj(), axes=((0, 1), (0, 1)))
-        kept = float(squares[0, 0].real) / before**2 if before else 1.0
+        share = float(squares[0, 0].real) / before**2 if before else 1.0
         measured = left[:, 0].get() if hasattr(left, "get") else left[:, 0]
-        error = before * sqrt(max(1.0 - kept, 0.0))
+        error = before * sqrt(max(1.0 - share, 0.0))
         if self._measured is not None:  # |sum_a c_a d_a| is at most |c| |d|
             error *= float(np.linalg.norm(coefficients))
         return (coefficients @ measured).item(), error

@@ -108,9 +108,6 @@ def check_power_of_two(n_ranks: int) -> None:
         raise InputError("ranks", f"are {n_ranks}", "start a power of two")
 
 
-# Questions answered by Pauli propagation: all are values of words taken backwards through the circuit.
-
-
 # What Pauli propagation does for a question: the sums that it takes through a circuit's steps.
 
 
@@ -185,9 +182,6 @@ def words_of(question: Probabilities | ReducedDensityMatrix) -> list[int]:
         return [*words]
     has_x = sum(1 << 2 * k for k in range(len(question.qubits)))
     return [word for word in words if not word & has_x]
-
-
-# Questions answered by Pauli propagation: all are values of words taken backwards through the circuit.
 
 
 # Expectation values with their derivatives by parameters, by Pauli propagation: a sweep back for each.
@@ -272,9 +266,6 @@ def _by_parameters(planned: _Planned, derivatives: Array, names: Sequence[str]) 
         for name, slope in slopes.items():
             row[columns[name]] += slope * derivatives[number].real
     return row
-
-
-# Questions answered by Pauli propagation: all are values of words taken backwards through the circuit.
 
 
 def answer_by_pauli(

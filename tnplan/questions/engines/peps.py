@@ -165,6 +165,7 @@ def answer_by_peps(
                 first = [_reading_of(saved[0]["first"])]
             else:
                 first, saved = _readings(run, options.max_bond, saved, None), None
+            # What changes with half the bond estimates the error; where nothing was cut there is none.
             second = first
             bond = max(reading.bond for reading in first)
             if first[-1].largest_discarded > EXACT_CUTOFF[options.precision] and bond > 1:

@@ -139,13 +139,15 @@ def _of_quimb(n_qubits: int, pairs: Sequence[Pair], start: Any, dtype: str) -> _
 
 def _tensors(network: Any, sites: Sequence[Any]) -> list[Any]:
     """The tensor of each site, with one open index of extent 2."""
-    found = [[network.tensor_map[tid] for tid in network.ind_map.get(network.site_ind(s), ())] for s in sites]
-    if len(network.tensor_map) != len(sites) or any(len(of_site) != 1 for of_site in found):
+    of_sites = [
+        [network.tensor_map[tid] for tid in network.ind_map.get(network.site_ind(s), ())] for s in sites
+    ]
+    if len(network.tensor_map) != len(sites) or any(len(of_site) != 1 for of_site in of_sites):
         raise InputError(PLACE, "has not one tensor per site", "contract the tensors of each site")
     for site in sites:
         if (extent := network.ind_size(network.site_ind(site))) != 2:
             raise InputError(PLACE, f"has {extent} values at site {site}", "give qubits, with 2")
-    return [tensors[0] for tensors in found]
+    return [tensors[0] for tensors in of_sites]
 
 
 def _weights(gauges: Mapping[str, Any], index: str, extent: int) -> np.ndarray:

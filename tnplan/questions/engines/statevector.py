@@ -136,9 +136,6 @@ def by_parameters(derivatives: Sequence[Derivative], gates: Sequence[Gate], name
     return row
 
 
-# Questions answered by the state vector: what is run for each of them, and what is read from the state.
-
-
 DIRECT_QUBITS = 12
 """The most qubits of a state for which nothing is planned."""
 DIRECT_SHOTS = 1 << 20
@@ -320,8 +317,8 @@ def _direct_trace(query: CircuitQuery, gates: GateSequence, question: Trace) -> 
 def _check_host(rank: Rank, planned: StateWork, dtype: str, free: float) -> None:
     """Refuse values for which the host has no room: on a CPU beside the state and copies of it."""
     n_here, copies = ranks_here(rank.world), planned.copies_bytes(dtype)
-    room = free if rank.device.name == "cpu" else free - copies
-    agree(rank.world, lambda: check_answer_memory(None, planned.table_bits, planned.n_qubits, room))
+    answer_bytes = free if rank.device.name == "cpu" else free - copies
+    agree(rank.world, lambda: check_answer_memory(None, planned.table_bits, planned.n_qubits, answer_bytes))
     if rank.device.name == "gpu":
         agree(rank.world, lambda: check_host_memory(copies, host_memory()[1], n_here))
 

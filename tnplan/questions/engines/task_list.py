@@ -104,9 +104,6 @@ def counts_of(drawn: Array, program: CircuitProgram) -> dict[str, int]:
     return dict(sorted(counts.items()))
 
 
-# The tasks of a question, each with a row of numbers: ranks share them or do each together.
-
-
 MEETING_S = 2.0
 """Seconds after which ranks meet, tell what they have done, and share what is left anew."""
 

@@ -474,16 +474,14 @@ def _closed(opened: OpenNetwork, count: int = 1, batch: int = 1) -> _Repeated:
 def rejection_cost(
     circuit: GateSequence, question: Sample, profile: Profile, precision: str, devices: Sequence[int]
 ) -> dict[int, Cost]:
-    """What samples by rejection take on each number of devices on which a round fits; they share the shots.
-
-    """
+    """What samples by rejection take on each number of devices, which share the shots, if a round fits."""
     costs = {}
     for count in devices:
         shots = ceil(question.shots / count)
         if question.xeb is not None:
-            found = _bunches(circuit, shots, question.xeb, profile, precision)
-            if found is not None:
-                costs[count] = Cost(count, *found, SAMPLES_FACTOR)
+            bunches = _bunches(circuit, shots, question.xeb, profile, precision)
+            if bunches is not None:
+                costs[count] = Cost(count, *bunches, SAMPLES_FACTOR)
                 continue
         # Candidates come in rounds, and rounds of one size cost the same.
         rounds = Counter(expected_rounds(shots))

@@ -53,9 +53,6 @@ def _work() -> None:
         np.any(np.ascontiguousarray(np.arange(8.0).reshape(2, 4).T) * 2.0 > 3)
 
 
-# What a method needs for a question on a number of devices.
-
-
 EXACT_FACTOR = 3.0
 """By how much a time predicted from rates may be off."""
 CONTRACTION_FACTOR = 6.0

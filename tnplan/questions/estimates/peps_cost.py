@@ -139,7 +139,7 @@ def _pilots(run: _Run, bond: int, rate: float, allowed_s: float) -> list[Pilot]:
     bond = min(bond, LARGEST_PILOT)
     while bond > 1 and peps_work(run, bond, None, has_values=False)[0].seconds(rate) > allowed_s:
         bond //= 2
-    return [] if bond <= 1 else [_pilot(run, one) for one in (bond // 2, bond) if one > 1]
+    return [] if bond <= 1 else [_pilot(run, each) for each in (bond // 2, bond) if each > 1]
 
 
 def _pilot(run: _Run, bond: int) -> Pilot:
@@ -252,14 +252,14 @@ def _apply(
     groups: Counter[Any] = Counter()
     grown: dict[Pair, int] = {}
     max_bond, known = limits
-    asked, sizes = 1, {}
+    largest_bond, sizes = 1, {}
     for (a, b), matrix in level.pairs.items():
         edge = min(a, b), max(a, b)
         blocks = matrix.reshape(2, 2, 2, 2).transpose(0, 2, 1, 3).reshape(4, 4)
         old, rank = shapes.bonds[edge], int(np.linalg.matrix_rank(blocks))
         # A bond has no more weights than either end has values otherwise.
         new = min(old * rank, known.get(edge, old * rank), *(prod(shapes.shape(end)) // old for end in edge))
-        asked = max(asked, new)
+        largest_bond = max(largest_bond, new)
         grown[edge] = new = int(min(new, max_bond))
         ends = sorted(tuple(sorted(shapes.shape(end))) for end in edge)
         key = (*ends, old, rank)
@@ -280,7 +280,7 @@ def _apply(
         put = item * both * (1 + 1.5 * new / old) + WIDE * 2 * n * new
         work.peak_bytes = max(work.peak_bytes, live + at_once * max(cut, put))
     shapes.bonds |= grown
-    return asked
+    return largest_bond
 
 
 def _messages(shapes: _Shapes, sweeps: float, work: PepsWork, item: int) -> None:
@@ -324,14 +324,14 @@ def _values(
         values.of_word({qubit: PAULI_MATRICES[letter] for qubit, letter in letters_of(*word).items()})
     share = len(words) / max(1, len(some))
     work.calls["words"] += len(words)
-    for one in {id(costs): costs, id(values): values}.values():
-        work.calls["regions"] += share * len(one.found)
-        work.calls["steps"] += share * one.n_steps
-        work.operations["regions"] += share * one.operations
-        work.moved["regions"] += share * one.moved * item / WIDE
+    for region_costs in {id(costs): costs, id(values): values}.values():
+        work.calls["regions"] += share * len(region_costs.found)
+        work.calls["steps"] += share * region_costs.n_steps
+        work.operations["regions"] += share * region_costs.operations
+        work.moved["regions"] += share * region_costs.moved * item / WIDE
         live = shapes.elements() + 2 * sum(bond**2 for bond in shapes.bonds.values())
         live += small.elements() if small is not shapes else 0
-        work.peak_bytes = max(work.peak_bytes, item * (live + one.peak))
+        work.peak_bytes = max(work.peak_bytes, item * (live + region_costs.peak))
 
 
 class _RegionCosts(RegionPlan):
@@ -362,8 +362,8 @@ class _RegionCosts(RegionPlan):
         # Tensors stay until the end, results in between until they are used; operands may be copied.
         live = 2 * sum(prod(self.state.tensors[site].shape) for site in inner)
         for node, *operands in tree.traverse():
-            sizes = [tree.get_size(one) for one in operands]
+            sizes = [tree.get_size(op) for op in operands]
             size = tree.get_size(node)
             self.peak = max(self.peak, live + size + sum(sizes))
-            live += size - sum(s for one, s in zip(operands, sizes, strict=True) if not tree.is_leaf(one))
+            live += size - sum(s for op, s in zip(operands, sizes, strict=True) if not tree.is_leaf(op))
         return work

@@ -96,9 +96,6 @@ def _log10_operations(cone: ClosedNetwork) -> float:
     return path_cost(path).log10_mnk_all_slices + log10(FLOPS_PER_PRODUCT[cone.dtype])
 
 
-# Expectation values of sums of Pauli words by contraction, each word in its light cone.
-
-
 class LightCones:
     """The light cones of the words of some observables: one for words on the same qubits, with Z on the same.
 

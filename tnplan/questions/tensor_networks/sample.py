@@ -83,9 +83,6 @@ class ContractionSamples:
         return f"ContractionSamples({shots} {self.kind} strings of {n_qubits} qubits)"
 
 
-# Samples by contraction: the chain of conditional marginals, or rejection among amplitudes of candidates.
-
-
 METHODS = ("auto", "chain", "gates", "rejection")
 MOST_CLIPPED = 0.05
 """The share of the probability that may be left out, of strings that are likelier than `BOUND` allows."""
@@ -238,12 +235,12 @@ def _by_xeb(
     Where there are fewer bunches than shots the state is small: all of it is sampled, by rejection.
     """
     assert how.xeb is not None
-    found = draw_bunches(circuit, shots, how.xeb, generator, options)
-    if found is not None:
-        predicted = figures_of(found.xeb, found.error, found.share, found.best_of)
+    bunches = draw_bunches(circuit, shots, how.xeb, generator, options)
+    if bunches is not None:
+        predicted = figures_of(bunches.xeb, bunches.error, bunches.share, bunches.best_of)
         return ContractionSamples(
-            found.bitstrings, INDEPENDENT, False, found.fidelity, 0.0, found.probabilities,
-            shots * found.best_of, "bunches", predicted,
+            bunches.bitstrings, INDEPENDENT, False, bunches.fidelity, 0.0, bunches.probabilities,
+            shots * bunches.best_of, "bunches", predicted,
         )  # fmt: skip
     drawn = _by_rejection(circuit, shots, generator, options, how)
     assert drawn.probabilities is not None

@@ -191,13 +191,13 @@ def draw_along(plan: BunchPlan, circuit: GateSequence, xeb: float) -> ChosenStri
     is_whole = n_slices == total
     fidelity = 1.0 if is_whole else min(1.0, float(np.concatenate(means).mean()))
     known = of_chosen / 2.0**circuit.n_qubits if is_whole else None
-    found, error = predicted_xeb(of_chosen, fidelity)
-    if found < xeb - TOLERANCE * error:
+    predicted, error = predicted_xeb(of_chosen, fidelity)
+    if predicted < xeb - TOLERANCE * error:
         raise InputError(
-            "--xeb", f"is {xeb:.3g}, and the likeliest of {size} strings reach {found:.3g}",
+            "--xeb", f"is {xeb:.3g}, and the likeliest of {size} strings reach {predicted:.3g}",
             "leave it out: their probabilities are too even",
         )  # fmt: skip
-    return ChosenStrings(np.concatenate(chosen), fidelity, n_slices / total, found, error, size, known)
+    return ChosenStrings(np.concatenate(chosen), fidelity, n_slices / total, predicted, error, size, known)
 
 
 def predicted_xeb(of_chosen: Array, fidelity: float) -> tuple[float, float]:

@@ -301,9 +301,9 @@ class SparseState:
 
         def replay(number: int, device: RowDevice) -> Array:
             # Neighbouring slices share what outer loops keep.
-            part = chosen[len(chosen) * number // n_devices : len(chosen) * (number + 1) // n_devices]
+            share = chosen[len(chosen) * number // n_devices : len(chosen) * (number + 1) // n_devices]
             run = RowReplay(schedule, self.arrays, self.dtype, device).run
-            return run(part, None if number else self._teller(len(part)))
+            return run(share, None if number else self._teller(len(share)))
 
         if self.device == "cpu":
             threads = self.options.threads or cores()

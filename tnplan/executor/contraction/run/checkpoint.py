@@ -11,6 +11,13 @@ that are left anew: the sum is generation 0 of group 0 in the next division. It 
 manifest is replaced, and then the files of other divisions are deleted, so that a kill at any moment leaves
 a checkpoint.
 
+Changelog of `tnplan.checkpoint`, the manifest:
+1 (2026-11-21): first version.
+2 (2026-11-23): a group computes a run of consecutive slices. Version 1 is refused.
+3 (2026-11-25): what is left of an even division of the slices goes to other groups. Version 2 is refused.
+4 (2026-11-26): `groups` and `left` for `n_groups`; `identity`; names with the division. Version 3 is refused.
+5 (2026-11-29): as `tnplan.common.checkpoint`. Version 4 is refused.
+
 Changelog of `tnplan.checkpoint.sum`, the file of a partial sum:
 1 (2026-11-29): first version. Partial sums without a checksum are refused.
 """
@@ -42,16 +49,12 @@ from tnplan.executor.device.cpu.algebra import Algebra
 from tnplan.executor.device.protocols.communicator import AgreedError, Communicator, agree
 from tnplan.executor.device.protocols.stop_signal import asked
 
-# The manifest of a checkpoint: which run it belongs to, and how the slices that are left are divided.
-#
-# Changelog of `tnplan.checkpoint`: 1 (2026-11-21): first version. 2 (2026-11-23): a group computes a run of
-# consecutive slices. Version 1 is refused. 3 (2026-11-25): what is left of an even division of the slices
-# goes to other groups. Version 2 is refused. 5 (2026-11-29): as `tnplan.common.checkpoint`. Version 4 is
-# refused. 4 (2026-11-26): `groups` and `left` for `n_groups`; `identity`; names with the division. Version
-# 3 is refused.
-
-
 RESTART = "delete the folder to start again"
+FORMS = ("npy", "tnz")
+COMPRESSED = ".tnz"
+INTERVAL = 20
+"""A checkpoint is due when this many times the last one's cost has gone by (so that it costs 5% at most)."""
+NAME = re.compile(r"rank(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)\.(?:npy|tnz)")
 
 
 @dataclass(frozen=True)
@@ -141,13 +144,6 @@ class Manifest(CheckpointFile):
     def write(self, division: Division) -> None:
         """Replace the file."""
         self.replace(division.document())
-
-
-FORMS = ("npy", "tnz")
-COMPRESSED = ".tnz"
-INTERVAL = 20
-"""A checkpoint is due when this many times the last one's cost has gone by (so that it costs 5% at most)."""
-NAME = re.compile(r"rank(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)\.(?:npy|tnz)")
 
 
 class Generation(NamedTuple):

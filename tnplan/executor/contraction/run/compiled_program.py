@@ -54,14 +54,14 @@ def small_buffers_apart(schedule: Schedule) -> Schedule:
     limit = profile["memory_bytes"] - profile["reserved_bytes"]
     if schedule.memory_bytes is not None:
         limit = min(limit, schedule.memory_bytes)
-    room = min(max(int(end * LARGER_ARENA), SMALL_ARENA), limit - end)
+    spare_bytes = min(max(int(end * LARGER_ARENA), SMALL_ARENA), limit - end)
     buffers = list(schedule.buffers)
     used = [number for number, buffer in enumerate(buffers) if buffer.size_bytes]
     by_size = sorted(used, key=lambda number: buffers[number].size_bytes)
     ends = accumulate(round_up(buffers[number].size_bytes, ALIGNMENT_BYTES) for number in by_size)
     start = round_up(end, ALIGNMENT_BYTES)
     for number, last in zip(by_size, ends, strict=True):
-        if start + last > end + room:
+        if start + last > end + spare_bytes:
             break
         size = round_up(buffers[number].size_bytes, ALIGNMENT_BYTES)
         buffers[number] = replace(buffers[number], offset_bytes=start + last - size)
@@ -391,10 +391,10 @@ class CompiledProgram:
         """Which of the calls after a change of some inputs wait for which; None: each for the one before."""
         if self._flow is None or not self._runs_together or not self._slices:
             return None
-        found = waits(self.bound.schedule, [self._items[0][number] for number in self._numbers(changed)])
-        if found is not None and self._levels:
-            found.append(tuple(range(len(found))))
-        return found
+        earlier = waits(self.bound.schedule, [self._items[0][number] for number in self._numbers(changed)])
+        if earlier is not None and self._levels:
+            earlier.append(tuple(range(len(earlier))))
+        return earlier
 
     def _calls_after(self, changed: frozenset[int]) -> list[Call]:
         """All work after a change of some inputs."""

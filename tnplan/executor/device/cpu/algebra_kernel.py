@@ -189,8 +189,8 @@ def optima_products(a: Any, b: Any, c: Any, scratch: Any, prime: Any) -> None:
                         value, times = a[t, i, first_q + q].real, a[t, i, first_q + q].imag
                         for j in range(columns):
                             other, more = value + scratch[0, q, j], times * scratch[1, q, j]
-                            kept = count[j] if other <= best[j] else 0.0
-                            count[j] = kept + (more if other >= best[j] else 0.0)
+                            counted = count[j] if other <= best[j] else 0.0
+                            count[j] = counted + (more if other >= best[j] else 0.0)
                             best[j] = other if other > best[j] else best[j]
                     for j in range(columns):
                         c[t, i, first_j + j] = complex(best[j], residue(count[j], p, inverse))

@@ -39,9 +39,6 @@ def adjoint(step: PauliStep) -> PauliStep:
     return TransferMatrix(step.qubits, np.ascontiguousarray(step.matrix.T))
 
 
-# Values of sums of words: in |0...0>, in computational and product states, and against another sum.
-
-
 ONE = np.uint64(1)
 BLOCH_ROUNDING = 1e-12
 """How far the length of a Bloch vector may be past 1."""

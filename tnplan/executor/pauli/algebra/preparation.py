@@ -76,9 +76,6 @@ def _local_matrix(step: PauliStep) -> Array:
     return step.matrix
 
 
-# What makes a state of |0...0>: gates, and channels where the state is mixed.
-
-
 S_INVERSE = np.diag([1, -1j]).astype(np.complex128)
 
 

@@ -44,9 +44,6 @@ def add_by_parts(add: Callable[[Array, Array], None], x: Array, y: Array) -> Non
         target += increment
 
 
-# Integrals from arrays as PySCF keeps them, every symmetry that they ought to have being checked.
-
-
 ONE, TWO = "one-electron integrals", "two-electron integrals"
 FOLDS = (4, 8)
 

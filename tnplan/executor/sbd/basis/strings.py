@@ -56,9 +56,6 @@ def check_share(ratio: float | None, missing: float | None) -> None:
         raise InputError("--carryover-missing", f"is {missing!r}", "give 0 or more, and less than 1")
 
 
-# Sets of half-strings: which orbitals the electrons of one spin fill, as bits; their files.
-
-
 WORD = 64
 """Bits of a word."""
 LONGEST = 80

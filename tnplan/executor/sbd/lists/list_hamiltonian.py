@@ -70,9 +70,6 @@ def list_tasks(groups: StringGroups, candidates: Array, rows: tuple[int, int]) -
     return ListTasks(np.stack([group, begin, end], 1)[order].astype(np.int64), local)
 
 
-# The Hamiltonian among a list of determinants, on a CPU: the rows of one rank.
-
-
 class ListHamiltonian(ListedRows):
     """H, without the core energy, among a list of determinants; of several ranks each has a range of rows."""
 

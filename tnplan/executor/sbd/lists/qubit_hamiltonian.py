@@ -78,9 +78,6 @@ def words_of(bits: Array) -> Array:
     return from_occupied(bits).words
 
 
-# A qubit Hamiltonian in a list of bit strings, on a CPU: the rows of one rank.
-
-
 REAL_UNITS, COMPLEX_UNITS = np.array([1.0, 0.0]), np.array([1.0, 1j])
 """What real and imaginary words are multiplied by."""
 

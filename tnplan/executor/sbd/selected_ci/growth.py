@@ -128,9 +128,6 @@ def _check_point(point: dict[str, Any]) -> None:
         raise ValueError
 
 
-# The options of a selection of determinants: thresholds, sizes and the correction.
-
-
 FIRST, LAST, LEAST = 1e-2, 5e-4, 1e-7
 """Thresholds where none are given: from FIRST, each half of the one before, while they are above LAST; above
 LEAST where the number of determinants ends the series."""

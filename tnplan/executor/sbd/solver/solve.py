@@ -67,9 +67,6 @@ class SolveCheckpoint(CheckpointFile):
         self.replace({}, states, np.array([parity for _, parity in vectors]))
 
 
-# A whole solve: a Hamiltonian over a basis, its lowest states, their energies and what is measured in them.
-
-
 BLAS_ELEMENTS = 1 << 17
 """BLAS takes one thread where a rank holds fewer elements of a vector: more would wait for each other."""
 SINGLE = "float32"

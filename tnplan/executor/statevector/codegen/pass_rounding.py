@@ -58,10 +58,10 @@ def of_turn(slopes: Array) -> float:
 def rounding_of_program(program: PassProgram, register_bits: int) -> Rounding:
     """That of a compiled pass. Steps of which an amplitude meets one at most are counted as if it met all."""
     units, n_steps = 0.0, 0
-    for found in MACRO.finditer(program.steps):
-        if found[1] not in FREE:
-            given = program.steps[found.end() :].split(")", 1)[0].split(",")
-            units += _of_macro(found[1], given, program.values, register_bits)
+    for macro in MACRO.finditer(program.steps):
+        if macro[1] not in FREE:
+            given = program.steps[macro.end() :].split(")", 1)[0].split(",")
+            units += _of_macro(macro[1], given, program.values, register_bits)
             n_steps += 1
     return Rounding(units, n_steps)
 
@@ -71,7 +71,7 @@ def _of_macro(name: str, given: Sequence[str], values: Array, register_bits: int
     if name == "SHEAR":
         return of_turn(values[int(given[0])])
     if name == "SHEARS":
-        mask, first, at = (int(one) for one in given[:3])
+        mask, first, at = (int(text) for text in given[:3])
         return of_turn(values[at : at + (1 << mask.bit_count()) - first])
     # Factors of registers are multiplied with each other and into an amplitude; a tile's into those.
     return {

@@ -102,9 +102,9 @@ def write_blocks(packed: Any, rounding: Any, base: int, starts: Any, tile: Any) 
         at = np.uint64(row) * run
         block = np.uint64(base + starts[row]) // size
         for _ in range(run // size):
-            own, kept = encode(packed, rounding, block, (re[at : at + size], im[at : at + size]))
+            own, squares = encode(packed, rounding, block, (re[at : at + size], im[at : at + size]))
             errors += own
-            norm += kept
+            norm += squares
             block += np.uint64(1)
             at += size
     return errors, norm
@@ -158,9 +158,9 @@ def unpack(packed: Any, first: int, factor: float, out: Any) -> None:
     """out = factor times the amplitudes from block `first` on, complex128, as many as it has."""
     codes, scales = packed
     size = codes.size // scales.size // 2
-    for part in range(out.size // size):
-        block = first + part
+    for row in range(out.size // size):
+        block = first + row
         scale = np.float64(scales[block]) * factor
         at = 2 * block * size
         for k in range(size):
-            out[part * size + k] = complex(codes[at + k] * scale, codes[at + size + k] * scale)
+            out[row * size + k] = complex(codes[at + k] * scale, codes[at + size + k] * scale)

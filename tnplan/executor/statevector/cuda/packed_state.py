@@ -140,10 +140,10 @@ class CodedState(CupyState):
         made: list[CodedPass] = super().prepare(steps, again)
         return [
             CodedPass(
-                one.run, one.sums, one.rounding,
-                bound_of(one.rounding.units, one.rounding.n_steps, self.unit, angle_error(item.steps)),
+                coded.run, coded.sums, coded.rounding,
+                bound_of(coded.rounding.units, coded.rounding.n_steps, self.unit, angle_error(item.steps)),
             )
-            for one, item in zip(made, passes, strict=True)
+            for coded, item in zip(made, passes, strict=True)
         ]  # fmt: skip
 
     def _launch(

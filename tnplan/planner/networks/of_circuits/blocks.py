@@ -153,7 +153,7 @@ class _Queue:
 
         Sets of more than `most` qubits are left out.
         """
-        found = set()
+        sets = set()
         for qubit in qubits:
             following = (number for number in self.waiting[qubit] if number not in taken)
             stack = list(islice(following, 1))
@@ -165,5 +165,5 @@ class _Queue:
                 seen |= others
                 stack += others
             if len(needed) <= most:
-                found.add(needed)
-        return found - {qubits}
+                sets.add(needed)
+        return sets - {qubits}

@@ -39,8 +39,8 @@ def annotate(
     if step.node == tree.loop_nest.waist and fused is None:
         permute_s += space.model.add_s(space.shard_bytes(step.node, states[step.node]))
     # A mode of the result is on the left operand (m), on the right one (n), or on both (batch).
-    kept = tree.legs[step.node]
-    on_left, on_right = (set(tree.legs[operand]).intersection(kept) for operand in (step.left, step.right))
+    legs = tree.legs[step.node]
+    on_left, on_right = (set(tree.legs[operand]).intersection(legs) for operand in (step.left, step.right))
     batch = tree.extent(tuple(on_left & on_right))
     return StepAnnotation(
         state=_state(sharded, step, before, after), a_modes=orders[step.left], b_modes=orders[step.right],

@@ -33,8 +33,8 @@ def lower_rows(plan: BatchPlan, model: CostModel, most_bytes: float = inf) -> Ro
     """
     lowering = _RowLowering(plan, model)
     deepest = len(plan.sliced) - 1
-    for kept in dict.fromkeys((deepest, -1, -2)):
-        schedule = lowering.schedule(kept, deepest)
+    for deepest_kept in dict.fromkeys((deepest, -1, -2)):
+        schedule = lowering.schedule(deepest_kept, deepest)
         if schedule.size_bytes + schedule.table_bytes <= most_bytes:
             break
     return schedule
@@ -94,8 +94,8 @@ class _RowLowering:
             left, right = set(self.legs[step.left]), set(self.legs[step.right])
             # Own modes stand as they do in the result, so that neighbours there are neighbours here.
             both, own_left, own_right = (
-                [index for index in order if index in part]
-                for part in (left & right, left - right, right - left)
+                [index for index in order if index in modes]
+                for modes in (left & right, left - right, right - left)
             )
             summed = self._summed(step.left, step.right, (left & right) - set(both))
             groups.append(_Groups(both, own_left, own_right, summed))
@@ -144,7 +144,7 @@ class _RowLowering:
         """Elements that a result takes; inputs stay."""
         return 0 if tensor < self.n_leaves else self.counts[tensor]
 
-    def schedule(self, kept: int, deepest: int) -> RowSchedule:
+    def schedule(self, deepest_kept: int, deepest: int) -> RowSchedule:
         """The schedule that keeps results of loops up to `kept`; all others are made in each slice."""
         plan = self.plan
         levels = [
@@ -154,7 +154,7 @@ class _RowLowering:
         leaves = [self._leaf(number, levels[number]) for number in range(self.n_leaves)]
         for step in plan.steps:
             level = max(levels[step.left], levels[step.right])
-            levels.append(level if level <= kept else deepest)
+            levels.append(level if level <= deepest_kept else deepest)
         program = sorted(self.in_depth, key=lambda number: levels[self.n_leaves + number])
         lives, places = self._lifetimes(program, levels)
         arena = assign(lives)

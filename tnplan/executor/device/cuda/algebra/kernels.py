@@ -141,14 +141,14 @@ class AlgebraKernels:
         if launch.parts == 1:
             return multiply
         size_bytes = part_bytes(sides, kind.itemsize)
-        held = self._scratch(size_bytes)[:size_bytes].view(kind)
+        partial_sums = self._scratch(size_bytes)[:size_bytes].view(kind)
         by_part = (count, launch.parts) if launch.tile is None else (launch.parts, count)
         is_kept = (True, False) if launch.tile is None else (False, True)
         # Where the sum goes is known when the product is called.
-        total = self._sum(held[:count], held, by_part, is_kept)
+        total = self._sum(partial_sums[:count], partial_sums, by_part, is_kept)
 
         def run(a: int, b: int, c: int) -> None:
-            multiply(a, b, held.data.ptr)
+            multiply(a, b, partial_sums.data.ptr)
             total.at(0, c)
 
         return run
