@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -141,6 +142,8 @@ class Diagonalization(Solved):
         The list that has grown, where one has: its order is that of the states.
     rotation : array or None
         The orbitals of that list where they were optimized, [orbital of the input, optimized orbital].
+    transitions : dict
+        The transition density matrices <i| ... |j> of roots i < j, by (i, j), where they were asked for.
 
     Examples
     --------
@@ -154,6 +157,7 @@ class Diagonalization(Solved):
     report: dict[str, Any]
     determinants: DeterminantList | None = None
     rotation: Array | None = None
+    transitions: Mapping[tuple[int, int], Densities] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"Diagonalization({solution_text(self.solution)} Ha)"
@@ -396,9 +400,13 @@ def write_result(options: JobOptions, target: Path, result: Diagonalization) -> 
     names = ["alpha", "beta", "two_alpha", "two_beta", "mixed"]
     if result.report["space"]["orbitals_shared"]:
         names += ["one", "two"]
-    for name in names if result.densities else ():
-        field = "two_alpha_beta" if name == "mixed" else name
-        content[f"rdm_{name}"] = np.array([getattr(density, field) for density in result.densities])
+    tables = {"rdm": result.densities, "transition": tuple(result.transitions.values())}
+    for (kind, matrices), name in product(tables.items(), names):
+        of_kind = "two_alpha_beta" if name == "mixed" else name
+        if matrices:
+            content[f"{kind}_{name}"] = np.array([getattr(density, of_kind) for density in matrices])
+    if result.transitions:
+        content["transition_roots"] = np.array([*result.transitions])
     if result.rotation is not None:
         content["matrix"] = result.rotation
     if result.determinants is not None:
