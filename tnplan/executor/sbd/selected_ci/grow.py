@@ -400,7 +400,14 @@ class GrowingList:
         starts = self._decided(agree(self._ranks, self._starts))
         # Selection adds what couples to the list, so that it may stay in another symmetry than the ground
         # state has. So several starts grow a little, and the lowest energy with its second order goes on.
-        trials = [] if problem.n_roots > 1 else self._tried(starts)
+        trials = self._tried(starts) if problem.n_roots == 1 else self._tried_alone()
+        if problem.n_roots > 1:
+            # The lowest states among few determinants may be of other symmetries than those of the end.
+            cut = [self._largest_of(trial.reached, ROUNDS[0][0]) for trial in trials]
+            keys = [start.keys for start in (starts[0], *cut) if start is not None]
+            begun = GrowthState(from_keys(np.unique(np.concatenate(keys), axis=0), n))
+            self._solve(begun, begun.basis)
+            return replace(begun, starts=[trial.report for trial in trials])
         best = trials[0].start if trials else starts[0]
         # To a size, lists of early thresholds are of no use, and a start alone may lead elsewhere again.
         if trials and problem.growth.determinants is not None and not problem.growth.epsilons:
@@ -418,6 +425,13 @@ class GrowingList:
         chosen, _ = self._families.largest(reached.keys, np.abs(reached.states[0]), count)
         state = reached.states[0][chosen]
         return Start(reached.keys[chosen], [state / np.linalg.norm(state)], 0, 0.0) if len(state) else None
+
+    def _tried_alone(self) -> list[Trial]:
+        """The best short growths of a single root."""
+        problem = replace(self._problem, n_roots=1)
+        alone = GrowingList(problem, self._chosen, self._memory_bytes, self._workers, self._say)
+        alone._tables = self._tables
+        return alone._tried(self._decided(agree(self._ranks, alone._starts)))
 
     def _tried(self, starts: list[Start]) -> list[Trial]:
         """Short growths from starts, the best first: all grow a little, the best of them further.
