@@ -43,6 +43,7 @@ from tnplan.executor.sbd.properties.measure import (
 )
 from tnplan.executor.sbd.properties.reduced_density import Densities
 from tnplan.executor.sbd.properties.spin_square import spin_square
+from tnplan.executor.sbd.selected_ci.grow import FINER
 from tnplan.executor.sbd.selected_ci.growth import Growth
 from tnplan.executor.sbd.solver.davidson import Criteria, DavidsonStep, Solution
 from tnplan.executor.sbd.solver.memory_estimate import numbers_of, penalty_bytes
@@ -63,6 +64,7 @@ Array = NDArray[Any]
 FORMAT = "tnplan.sbd"
 VERSION = 1
 SHOWN_ENERGIES = 4
+UNSURE = f"an estimate; an uncertainty needs three thresholds, and --epsilon-pt2 {FINER} times below the last"
 CONSISTENT = 1e-7
 """How far the energy that density matrices give may be from that of the state, in Hartree."""
 
@@ -194,8 +196,7 @@ def _growth_lines(growth: dict[str, Any]) -> Iterator[str]:
     for root, fit in enumerate(growth["extrapolation"]):
         if fit is not None:
             error = fit["uncertainty_hartree"]
-            sure = "an estimate; an uncertainty needs three thresholds"
-            sure = sure if error is None else f"uncertain by {error:.1e}"
+            sure = UNSURE if error is None else f"uncertain by {error:.1e}"
             yield f"root {root} extrapolated: {fit['energy_hartree']:.6f} Ha, {sure}"
         elif len(growth["points"]) > 1:
             yield f"root {root} not extrapolated: the line through these energies ends above the last of them"

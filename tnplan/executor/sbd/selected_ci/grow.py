@@ -126,6 +126,8 @@ LINE_POINTS = 3
 """Points of smallest corrections that the line is laid through: over more of them curves bend."""
 PARABOLA_POINTS = 5
 """The same for the parabola."""
+FINER = 30
+"""How many times smaller than the last threshold terms of the corrections have to be for an uncertainty."""
 QUADRATIC_POINTS = 4
 """Points that a parabola needs: one more than it has numbers."""
 
@@ -189,6 +191,20 @@ def extrapolate(energies: Sequence[float], corrections: Sequence[float]) -> Extr
         float(origin + line[0]), float(max(distances)) if len(x) >= LINE_POINTS else None,
         None if quadratic is None else float(origin + quadratic), float(line[1]), min(len(x), LINE_POINTS),
     )  # fmt: skip
+
+
+def extrapolated(
+    growth: Growth, points: Sequence[dict[str, Any]], names: tuple[str, str], root: int
+) -> Extrapolation | None:
+    """What the corrected lists of a growth extrapolate to; `names` are those of energies and corrections.
+
+    Without an uncertainty where the corrections may leave out what the thresholds do.
+    """
+    fit = extrapolate(*([point[name][root] for point in points] for name in names))
+    last = points[-1]["epsilon"] if points else 0.0
+    if fit is None or growth.epsilon_pt2 is None or not 0 < last < FINER * growth.epsilon_pt2:
+        return fit
+    return replace(fit, uncertainty=None)
 
 
 def _fit(x: Any, y: Any, degree: int) -> tuple[Any, float]:
@@ -682,8 +698,7 @@ class GrowingList:
         points = [point for point in state.points if len(point["energies_hartree"]) == n_roots]
         fits = []
         for root in range(n_roots):
-            names = ("energies_hartree", "corrections_hartree")
-            fit = extrapolate(*([point[name][root] for point in points] for name in names))
+            fit = extrapolated(growth, points, ("energies_hartree", "corrections_hartree"), root)
             fits.append(None if fit is None else fit.report())
         return {
             "epsilons": list(self._series), "epsilon_pt2": growth.epsilon_pt2, "stable": growth.stable,
