@@ -200,14 +200,15 @@ def _growth(options: dict[str, Any]) -> Growth | None:
     names = ("grow", "grow_to", "epsilons", "epsilon_pt2", "pt2")
     own = [name for name in ("flips", "optimize_orbitals") if name in options]
     grow, most, epsilons, epsilon_pt2, has_pt2 = map(options.pop, names)
-    of_orbitals = {name: options.pop(name) or False for name in own}
+    given = {name: options.pop(name) for name in own}
     if not grow and most is None:
         refuse_without("grow", *names, *own)
         return None
     if not has_pt2:
         refuse_without("pt2", "epsilon_pt2")
     least_term = epsilon_pt2 if has_pt2 else None
-    return Growth(epsilons or (), most, least_term, **of_orbitals)
+    chosen = {name: value for name, value in given.items() if value is not None}
+    return Growth(epsilons or (), most, least_term, **chosen)
 
 
 def _status(solution: Solution, criteria: Criteria, output: Path | None, checkpoint: bool) -> int:
