@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from math import inf, prod
 from pathlib import Path
 from time import perf_counter
@@ -94,6 +95,7 @@ class _Problem:
     criteria: Criteria
     penalty: SpinPenalty | None
     rdm: bool
+    transitions: bool
     carry: CarryOver | None
     is_mixed: bool
     symmetry: int | None
@@ -109,6 +111,7 @@ class DiagonalizationKeywords(ResumableKeywords, total=False):
 
     precision: str
     rdm: bool
+    transitions: bool
     natural: str | Path | None
     carry: CarryOver | None
 
@@ -123,6 +126,8 @@ class DiagonalizationOptions(JobOptions):
         "mixed": early iterations in fp32, the last ones and their residuals in fp64.
     rdm : bool
         Compute the one- and two-body reduced density matrices.
+    transitions : bool
+        Compute the transition density matrices between every two of the roots.
     natural : path, optional
         Write the integrals over natural orbitals of the states to this FCIDUMP file, and their occupations
         and coefficients to the .npz of the same name.
@@ -132,6 +137,7 @@ class DiagonalizationOptions(JobOptions):
 
     precision: str = "fp64"
     rdm: bool = False
+    transitions: bool = False
     natural: str | Path | None = None
     carry: CarryOver | None = None
 
@@ -219,7 +225,7 @@ def diagonalize(
     check_kind("grow", grow, Growth)
     problem = _Problem(
         integrals, alpha, beta, determinants, start, roots, criteria or Criteria(), penalty, options.rdm,
-        options.carry, options.precision == "mixed", symmetry, spin_orbitals, rotation,
+        options.transitions, options.carry, options.precision == "mixed", symmetry, spin_orbitals, rotation,
         None if options.natural is None else file_path(options.natural),
         grow, begin_s,
     )  # fmt: skip
@@ -381,9 +387,11 @@ def _hand_over(
         report["growth"] = solved.report
     listed = basis if isinstance(basis, DeterminantList) else None
     order = None if listed is None else listed.given
+    pairs = combinations(range(len(states)), 2) if problem.transitions else ()
     result = Diagonalization(
         solution, order, matrices, report, None if problem.grow is None else listed,
         None if solved.rotation is None else rotation,
+        {(bra, ket): densities(hamiltonian, states[bra], states[ket]) for bra, ket in pairs},
     )  # fmt: skip
     if problem.natural is not None:
         matrices = matrices or tuple(densities(hamiltonian, x) for x in states)

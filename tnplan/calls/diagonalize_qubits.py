@@ -4,13 +4,13 @@ Reads inputs, solves, measures and writes; the arithmetic is in executor/sbd.
 
 Changelog of `tnplan.sbd-qubits`, the JSON beside a result:
 1 (2026-11-26): first version. With `measured.test_multiplications` and `measured.whole_space` (2026-11-29).
-With `measured.lower_states` (2026-11-30).
+With `measured.lower_states` (2026-11-30), `growth` (2026-12-03).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Unpack
@@ -20,13 +20,15 @@ from numpy.typing import NDArray
 
 from tnplan.circuits.inputs import given_observables, given_operator
 from tnplan.circuits.pauli_sum import PauliSum
-from tnplan.common.checks import check_choice, check_kind
+from tnplan.common.checks import check_choice, check_count, check_kind
 from tnplan.common.errors import InputError
 from tnplan.common.files import check_suffix, check_writable
 from tnplan.common.units import plural, size_text
 from tnplan.executor.device.protocols.communicator import agree
 from tnplan.executor.sbd.basis.string_files import Bitstrings, Samples, read_bitstrings
 from tnplan.executor.sbd.lists.qubit_hamiltonian import PauliTerms, QubitHamiltonian, pauli_terms, words_of
+from tnplan.executor.sbd.selected_ci.grow_qubits import GrowingStrings, StringGrowth
+from tnplan.executor.sbd.selected_ci.growth import Growth
 from tnplan.executor.sbd.solver.davidson import Criteria, DavidsonStep, Solution
 from tnplan.executor.sbd.solver.initial_guess import given_states
 from tnplan.executor.sbd.solver.setup import SolveRequest, SolveSetup, set_up_qubits
@@ -91,7 +93,26 @@ class QubitDiagonalization(Solved):
         lines = [f"{'root':>4}{'energy':>20}{'residual':>12}"]
         for root, (energy, residual) in enumerate(zip(self.energies, self.solution.residuals, strict=True)):
             lines.append(f"{root:>4}{energy:>20.10f}{residual:>12.1e}")
+        lines += _growth_lines(self.report.get("growth"))
         return "\n".join([*lines, work_text(self.report["measured"])])
+
+
+def _growth_lines(growth: dict[str, Any] | None) -> Iterator[str]:
+    """The lists that were corrected, and what they extrapolate to; nothing where none has grown."""
+    if growth is None:
+        return
+    yield f"{'epsilon':>10}{'strings':>12}{'energy':>20}{'second order':>15}{'together':>16}"
+    for point in growth["points"]:
+        energy, correction = point["energies"][0], point["corrections"][0]
+        yield (
+            f"{point['epsilon']:>10.3g}{point['strings']:>12}{energy:>20.10f}{correction:>15.8f}"
+            f"{energy + correction:>16.8f}"
+        )
+    for root, energy in enumerate(growth["extrapolated"]):
+        if energy is not None:
+            yield f"root {root} extrapolated: {energy:.6f}, an estimate whose error is not known"
+        elif len(growth["points"]) > 1:
+            yield f"root {root} not extrapolated: the line through these energies ends above the last of them"
 
 
 @dataclass(frozen=True)
@@ -105,6 +126,7 @@ class _Problem:
     start: Sequence[Array] | str | Path
     roots: int
     criteria: Criteria
+    grow: Growth | None
     begin_s: float
 
 
@@ -126,6 +148,7 @@ def diagonalize_qubits(
     roots: int = 1,
     observables: Any = (),
     first_qubit: str = "right",
+    grow: Growth | None = None,
     criteria: Criteria | None = None,
     start: Sequence[Array] | str | Path = (),
     **job: Unpack[ResumableKeywords],
@@ -151,6 +174,9 @@ def diagonalize_qubits(
         line.
     first_qubit : {"right", "left"}
         Where in a string qubit 0 is: on the right as Qiskit's counts have it, or on the left as in `sample`.
+    grow : Growth, optional
+        Select more strings by the Hamiltonian's elements, from those given. Thresholds are in the unit of the
+        coefficients, and `determinants` are strings.
     criteria : Criteria, optional
         When a solve ends; in the unit of the coefficients.
     start : sequence of arrays or path, optional
@@ -182,8 +208,9 @@ def diagonalize_qubits(
     options = JobOptions.given(diagonalize_qubits, job)
     check_choice("--first-qubit", first_qubit, SIDES)
     check_kind("criteria", criteria, Criteria)
+    check_kind("grow", grow, Growth)
     problem = _Problem(
-        hamiltonian, strings, first_qubit, observables, start, roots, criteria or Criteria(), begin_s
+        hamiltonian, strings, first_qubit, observables, start, roots, criteria or Criteria(), grow, begin_s
     )
     # docs/explanation/architecture.md#jobs
     solving = Job(
@@ -210,11 +237,28 @@ def _prepare(problem: _Problem, options: JobOptions) -> _Request:
     sums: Sequence[PauliSum] = ()
     if not isinstance(problem.observables, Sequence) or len(problem.observables):
         sums, _ = given_observables(problem.observables, n_qubits)
-    check_roots(problem.roots, n_strings, "strings")
+    if problem.grow is None:
+        check_roots(problem.roots, n_strings, "strings")
+    else:
+        _check_growth(problem, options)
     return _Request(
         terms, words_of(strings.bits), [pauli_terms(total, "--observable") for total in sums],
         given_states(problem.start, (n_strings,), terms.is_complex),
     )  # fmt: skip
+
+
+def _check_growth(problem: _Problem, options: JobOptions) -> None:
+    """Refuse what does not go with a list that grows."""
+    assert problem.grow is not None
+    check_count("roots", problem.roots)
+    if problem.grow.optimize_orbitals:
+        raise InputError("--optimize-orbitals", "is not for qubit Hamiltonians", "leave it out")
+    is_started = len(str(problem.start) if isinstance(problem.start, Path) else problem.start) > 0
+    for name, is_there in (("--start", is_started), ("--resume", options.resume)):
+        if is_there:
+            raise InputError(
+                name, "cannot be combined with --grow", "give the .npz of an earlier result as the strings"
+            )
 
 
 def _read_strings(problem: _Problem) -> Bitstrings:
@@ -236,15 +280,28 @@ def _work(rank: Rank, request: _Request, problem: _Problem, options: JobOptions)
         rank.say(step.number, problem.criteria.steps, step_text(step, ""), step)
 
     with rank.on_stream():
-        solve_request = SolveRequest(problem.roots, problem.criteria, rank.memory_bytes, rank.threads)
-        setup = set_up_qubits(request.terms, request.strings, chosen, rank.world, solve_request)
-        rank.say(0, 0, _described(setup, request))
-        setup_s = perf_counter() - problem.begin_s
-        solution = solve(
-            setup.hamiltonian, request.terms, problem.roots, criteria=setup.criteria,
-            start=request.start if rank.is_first else [], checkpoint=options.checkpoint_file,
-            resume=options.resume, progress=heard, backend=setup.backend,
-        )  # fmt: skip
+        growth = None
+        if problem.grow is not None:
+            setup_s = perf_counter() - problem.begin_s
+            grown = GrowingStrings(
+                StringGrowth(
+                    request.terms, problem.grow, problem.criteria, problem.roots, chosen, rank.world,
+                    rank.memory_bytes, rank.threads, rank.say,
+                ),
+                request.strings,
+            ).grow()  # fmt: skip
+            setup, solution, growth = grown.setup, grown.solution, grown.report
+            request = replace(request, strings=grown.strings)
+        else:
+            solve_request = SolveRequest(problem.roots, problem.criteria, rank.memory_bytes, rank.threads)
+            setup = set_up_qubits(request.terms, request.strings, chosen, rank.world, solve_request)
+            rank.say(0, 0, _described(setup, request))
+            setup_s = perf_counter() - problem.begin_s
+            solution = solve(
+                setup.hamiltonian, request.terms, problem.roots, criteria=setup.criteria,
+                start=request.start if rank.is_first else [], checkpoint=options.checkpoint_file,
+                resume=options.resume, progress=heard, backend=setup.backend,
+            )  # fmt: skip
         peak_bytes = setup.peak_bytes()
     solve_s = perf_counter() - problem.begin_s - setup_s
     measured = {"setup_s": setup_s, "solve_s": solve_s, "peak_bytes": peak_bytes, "energy": rank.energy()}
@@ -252,14 +309,15 @@ def _work(rank: Rank, request: _Request, problem: _Problem, options: JobOptions)
     if not rank.is_first:
         agree(rank.world, lambda: None)
         return QubitDiagonalization(solution, np.zeros((0, 0), bool), np.zeros((0, 0)), {})
-    return agree(rank.world, lambda: _hand_over(request, options, setup, solution, measured))
+    return agree(rank.world, lambda: _hand_over(request, options, setup, solution, (measured, growth)))
 
 
 def _hand_over(
     request: _Request, options: JobOptions, setup: SolveSetup[QubitHamiltonian], solution: Solution,
-    measured: dict[str, Any],
+    reports: tuple[dict[str, Any], dict[str, Any] | None],
 ) -> QubitDiagonalization:  # fmt: skip
     """Measure the states, write files and give the result, on rank 0."""
+    measured, growth = reports
     hamiltonian, terms = setup.hamiltonian, request.terms
     values = [hamiltonian.expectation(sum_, x) for sum_ in request.observables for x in solution.states]
     expectations = np.array(values).reshape(len(request.observables), len(solution.states))
@@ -275,6 +333,7 @@ def _hand_over(
         "measured": {**work_of(solution), **measured},
         "predicted_bytes": setup.predicted_bytes, "threads": hamiltonian.threads, "ranks": setup.ranks,
         "device": setup.device, "environment": environment(),
+        **({} if growth is None else {"growth": growth}),
     }  # fmt: skip
     # Words have bit q of a string for qubit q; columns are turned, so that the last one is the first qubit.
     bits = np.unpackbits(request.strings.view(np.uint8), axis=1, bitorder="little")

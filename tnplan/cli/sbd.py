@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -29,35 +30,40 @@ CRITERIA: dict[str, Change] = {
 START: Change = {"default": None, "help": "Start from the states of this .npz, an earlier result."}
 
 
+def grow_options(things: str, start: str, unit: str, **own: Change) -> Callable[[Any], Any]:
+    """The options of a list that grows: of determinants, or of strings."""
+    return added(
+        click.option("--grow", is_flag=True, help=f"Select {things}: {start}."),
+        click.option(
+            "--grow-to", type=COUNT, help=f"The largest number of {things}; selects as --grow does."
+        ),
+        options_of(
+            Growth,
+            epsilons={
+                "flags": ["--epsilon"], "type": THRESHOLDS, "default": None,
+                "help": f"Falling thresholds of |H c|{unit} for --grow. Default: 0.01 and its halves, down "
+                "to 6.25e-4.",
+            },
+            epsilon_pt2=f"Smallest |H c| of the second-order correction{unit and ', in Ha'}.",
+            **dict.fromkeys(("determinants", "stable", "surplus", "flips", "optimize_orbitals")) | own,
+        ),
+        click.option("--pt2/--no-pt2", default=True, help="Correct and extrapolate the energies of --grow."),
+    )  # fmt: skip
+
+
 @command(
     "diagonalize.diagonalize",
     integrals=click.argument("integrals", type=FILE, metavar="FCIDUMP"),
     alpha={"type": FILE, "help": "Alpha strings, one per line, or all."},
     beta={"type": FILE, "help": "Beta strings, or all. Default: those of --alpha."},
-    grow=added(
-        click.option(
-            "--grow", is_flag=True,
-            help="Select determinants: from --determinants, or from the best of several starts.",
-        ),
-        click.option("--grow-to", type=COUNT, help="The largest number of determinants; selects as --grow "
-        "does."),
-        options_of(
-            Growth,
-            epsilons={
-                "flags": ["--epsilon"], "type": THRESHOLDS, "default": None,
-                "help": "Falling thresholds of |H c| in Ha for --grow. Default: 0.01 and its halves, down to "
-                "6.25e-4.",
-            },
-            epsilon_pt2="Smallest |H c| of the second-order correction, in Ha.",
-            flips="Select a determinant together with its spin flip.",
-            optimize_orbitals={
-                "type": COUNT, "default": None, "show_default": False,
-                "help": "First rotate the orbitals to the least energy, in lists of up to this many "
-                "determinants.",
-            },
-            **dict.fromkeys(("determinants", "stable", "surplus")),
-        ),
-        click.option("--pt2/--no-pt2", default=True, help="Correct and extrapolate the energies of --grow."),
+    grow=grow_options(
+        "determinants", "from --determinants, or from the best of several starts", " in Ha",
+        flips="Select a determinant together with its spin flip.",
+        optimize_orbitals={
+            "type": COUNT, "default": None, "show_default": False,
+            "help": "First rotate the orbitals to the least energy, in lists of up to this many "
+            "determinants.",
+        },
     ),
     criteria=options_of(Criteria, **CRITERIA),
     penalty=options_of(
@@ -113,6 +119,7 @@ def sbd(call: Call, integrals: Path, start: Path | None, as_json: bool, **option
         "flags": ["--observable"], "type": str, "multiple": True, "metavar": "SUM",
         "help": "Another operator to measure in the states.",
     },
+    grow=grow_options("strings", "from STRINGS on, by the Hamiltonian's elements", ""),
     criteria=options_of(
         Criteria, **(CRITERIA | {"residual": RESIDUAL | {"help": "The largest residual norm of a root."}})
     ),
@@ -131,8 +138,9 @@ def sbd_qubits(call: Call, hamiltonian: str, start: Path | None, as_json: bool, 
             "HAMILTONIAN", f"{hamiltonian!r} is not a file", "check the name, or write a Pauli sum"
         )
     criteria, observables = taken(Criteria, options), options.pop("observables")
+    grow = _growth(options)
     result = call(
-        file if file.exists() else hamiltonian, criteria=criteria, observables=list(observables),
+        file if file.exists() else hamiltonian, criteria=criteria, observables=list(observables), grow=grow,
         start=start or (), progress=say_progress, **options,
     )  # fmt: skip
     measured = (
@@ -189,15 +197,18 @@ def _open_end(report: dict[str, Any], is_written: bool) -> str:
 
 def _growth(options: dict[str, Any]) -> Growth | None:
     """How a list grows, taken out of the options; None without --grow."""
-    names = ("grow", "grow_to", "epsilons", "epsilon_pt2", "pt2", "flips", "optimize_orbitals")
-    grow, most, epsilons, epsilon_pt2, has_pt2, flips, optimize_orbitals = map(options.pop, names)
+    names = ("grow", "grow_to", "epsilons", "epsilon_pt2", "pt2")
+    own = [name for name in ("flips", "optimize_orbitals") if name in options]
+    grow, most, epsilons, epsilon_pt2, has_pt2 = map(options.pop, names)
+    given = {name: options.pop(name) for name in own}
     if not grow and most is None:
-        refuse_without("grow", *names)
+        refuse_without("grow", *names, *own)
         return None
     if not has_pt2:
         refuse_without("pt2", "epsilon_pt2")
     least_term = epsilon_pt2 if has_pt2 else None
-    return Growth(epsilons or (), most, least_term, flips=flips, optimize_orbitals=optimize_orbitals or 0)
+    chosen = {name: value for name, value in given.items() if value is not None}
+    return Growth(epsilons or (), most, least_term, **chosen)
 
 
 def _status(solution: Solution, criteria: Criteria, output: Path | None, checkpoint: bool) -> int:

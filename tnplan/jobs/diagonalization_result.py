@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,7 @@ from tnplan.executor.sbd.properties.measure import (
 )
 from tnplan.executor.sbd.properties.reduced_density import Densities
 from tnplan.executor.sbd.properties.spin_square import spin_square
+from tnplan.executor.sbd.selected_ci.grow import FINER
 from tnplan.executor.sbd.selected_ci.growth import Growth
 from tnplan.executor.sbd.solver.davidson import Criteria, DavidsonStep, Solution
 from tnplan.executor.sbd.solver.memory_estimate import numbers_of, penalty_bytes
@@ -62,6 +64,7 @@ Array = NDArray[Any]
 FORMAT = "tnplan.sbd"
 VERSION = 1
 SHOWN_ENERGIES = 4
+UNSURE = f"an estimate; an uncertainty needs three thresholds, and --epsilon-pt2 {FINER} times below the last"
 CONSISTENT = 1e-7
 """How far the energy that density matrices give may be from that of the state, in Hartree."""
 
@@ -141,6 +144,8 @@ class Diagonalization(Solved):
         The list that has grown, where one has: its order is that of the states.
     rotation : array or None
         The orbitals of that list where they were optimized, [orbital of the input, optimized orbital].
+    transitions : dict
+        The transition density matrices <i| ... |j> of roots i < j, by (i, j), where they were asked for.
 
     Examples
     --------
@@ -154,6 +159,7 @@ class Diagonalization(Solved):
     report: dict[str, Any]
     determinants: DeterminantList | None = None
     rotation: Array | None = None
+    transitions: Mapping[tuple[int, int], Densities] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"Diagonalization({solution_text(self.solution)} Ha)"
@@ -190,8 +196,7 @@ def _growth_lines(growth: dict[str, Any]) -> Iterator[str]:
     for root, fit in enumerate(growth["extrapolation"]):
         if fit is not None:
             error = fit["uncertainty_hartree"]
-            sure = "an estimate; an uncertainty needs three thresholds"
-            sure = sure if error is None else f"uncertain by {error:.1e}"
+            sure = UNSURE if error is None else f"uncertain by {error:.1e}"
             yield f"root {root} extrapolated: {fit['energy_hartree']:.6f} Ha, {sure}"
         elif len(growth["points"]) > 1:
             yield f"root {root} not extrapolated: the line through these energies ends above the last of them"
@@ -396,9 +401,13 @@ def write_result(options: JobOptions, target: Path, result: Diagonalization) -> 
     names = ["alpha", "beta", "two_alpha", "two_beta", "mixed"]
     if result.report["space"]["orbitals_shared"]:
         names += ["one", "two"]
-    for name in names if result.densities else ():
-        field = "two_alpha_beta" if name == "mixed" else name
-        content[f"rdm_{name}"] = np.array([getattr(density, field) for density in result.densities])
+    tables = {"rdm": result.densities, "transition": tuple(result.transitions.values())}
+    for (kind, matrices), name in product(tables.items(), names):
+        of_kind = "two_alpha_beta" if name == "mixed" else name
+        if matrices:
+            content[f"{kind}_{name}"] = np.array([getattr(density, of_kind) for density in matrices])
+    if result.transitions:
+        content["transition_roots"] = np.array([*result.transitions])
     if result.rotation is not None:
         content["matrix"] = result.rotation
     if result.determinants is not None:

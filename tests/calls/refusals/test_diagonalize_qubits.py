@@ -10,6 +10,7 @@ import pytest
 import tnplan
 from tests.support.robustness.refusals import Refusal, Row, table
 
+GROWTH = tnplan.Growth()
 # fmt: off
 CALLS: list[Row] = [
     ((("Z0", ["00", "1"]), {}), "strings: string 1", "'1' is not a string of 2 zeros and ones", "write one"),
@@ -36,6 +37,15 @@ CALLS: list[Row] = [
      "holds values that are not real numbers", "give states of real"),
     ((("Z0", ["0", "1"]), {"start": [np.ones(3)]}), "start", "has a state of shape (3,)", "give states of"),
     ((("Z0", ["0"]), {"output": "out.txt"}), "out.txt", "does not end in .npz", "no other format is"),
+    ((("Z0", ["0"]), {"grow": 100}), "grow", "is 100", "give a Growth"),
+    ((("Z0", ["0"]), {"grow": GROWTH, "start": [np.ones(1)]}), "--start",
+     "cannot be combined with --grow", "give the .npz of"),
+    ((("Z0", ["0"]), {"grow": GROWTH, "output": "o.npz", "resume": True}), "--resume",
+     "cannot be combined with --grow", "give the .npz of"),
+    ((("Z0", ["0"]), {"grow": tnplan.Growth(optimize_orbitals=9)}), "--optimize-orbitals",
+     "is not for qubit Hamiltonians", "leave it out"),
+    ((("Z0", ["0"]), {"grow": GROWTH, "roots": 2}), "roots", "are 2, but the space has only 1 strings",
+     "ask for 1 to 1"),
     ((("Z0", "s.txt"), {"output": "s.npz", "resume": True, "checkpoint": False}), "--resume",
      "has no check", "give the --output of"),
 ]
@@ -51,6 +61,7 @@ FILES: list[Row] = [
 COMMANDS: list[Row] = [
     ("Z0 bad.txt", "bad.txt: line 3", "'001' is not a string of 4 zeros and ones", "write one bitstring per"),
     ("Z0 s.txt --residual nan", "criteria: residual", "is nan", "give a positive"),
+    ("Z0 s.txt --epsilon 0.1", "--epsilon", "is given without --grow", "add --grow"),
     ("none.txt s.txt", "HAMILTONIAN", "'none.txt' is not a file", "check the name, or write"),
 ]
 # fmt: on

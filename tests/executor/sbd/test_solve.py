@@ -6,6 +6,7 @@ import tracemalloc
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,6 +25,7 @@ from tests.support.engines.sbd import (
 from tnplan.common.errors import InputError
 from tnplan.executor.sbd.basis.determinants import from_product
 from tnplan.executor.sbd.basis.fcidump import read_fcidump
+from tnplan.executor.sbd.basis.orbitals import rotate_orbitals
 from tnplan.executor.sbd.basis.string_files import read_spin_strings
 from tnplan.executor.sbd.basis.strings import carry_over
 from tnplan.executor.sbd.basis.strings import every_string as all_strings
@@ -331,6 +333,38 @@ def test_densities_equal_the_reference(counts: tuple[int, int], sizes: tuple[int
     np.testing.assert_allclose(np.einsum("ppqq->", made.two), n_electrons * (n_electrons - 1), atol=1e-12)
     for filled, density in zip(occupations(h, x), (made.alpha, made.beta), strict=True):
         np.testing.assert_allclose(filled, density.diagonal(), atol=1e-13)
+
+
+@pytest.mark.parametrize("kind", ["product", "list", "complex"])
+def test_transitions_between_roots_equal_the_reference(kind: str, tmp_path: Path) -> None:
+    n, counts, target = 4, (2, 1), tmp_path / "out.npz"
+    integrals = random_integrals(n, *counts, seed=17)
+    values = [every_string(n, count) for count in counts]
+    pairs = list(product(*values))
+    given: dict[str, Any] = {"alpha": values[0], "beta": values[1]}
+    if kind == "list":
+        sets = [string_set(part, integrals) for part in values]
+        given = {"determinants": from_product(*sets, np.arange(len(pairs)))}
+    if kind == "complex":
+        both = np.random.default_rng(3).standard_normal((2, n, n))
+        integrals = rotate_orbitals(integrals, np.linalg.qr(both[0] + 1j * both[1])[0])
+    result = tnplan.diagonalize(
+        integrals, roots=3, rdm=True, transitions=True, output=target, device="cpu", threads=1, **given
+    )
+    assert sorted(result.transitions) == [(0, 1), (0, 2), (1, 2)]
+    with np.load(target) as saved:
+        assert saved["transition_roots"].tolist() == [[0, 1], [0, 2], [1, 2]]
+        kept = saved["transition_one"]
+    for number, ((bra, ket), made) in enumerate(result.transitions.items()):
+        one, two = reference_densities(n, pairs, result.states[ket], result.states[bra])
+        np.testing.assert_allclose([made.alpha, made.beta], one, atol=1e-13)
+        np.testing.assert_allclose(kept[number], one.sum(0), atol=1e-13)
+        np.testing.assert_allclose(made.two_alpha, two[0, 0], atol=1e-13)
+        np.testing.assert_allclose(made.two_alpha_beta, two[0, 1], atol=1e-13)
+        # Eigenstates are orthogonal, and the Hamiltonian has no element between them.
+        assert abs(np.trace(made.one)) < 1e-9
+        assert abs(made.energy(integrals) - integrals.core) < 1e-7
+    assert not tnplan.diagonalize(integrals, device="cpu", threads=1, **given).transitions
 
 
 def test_densities_equal_those_of_pyscf(shared: SharedData) -> None:

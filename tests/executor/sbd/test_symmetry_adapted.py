@@ -136,3 +136,23 @@ ROWS: list[Row] = [
 @table(ROWS)
 def test_complex_integrals_and_orbitals_of_each_spin_are_refused(refusal: Refusal) -> None:
     refusal.raised_by(lambda: adapted_orbitals(refusal.given))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_levels_that_are_the_same_in_every_direction(seed: int) -> None:
+    """Two or three orbitals of an atom (Kanamori, 1963), beside others: no direction is told from the rest."""
+    chance, n, others = np.random.default_rng(seed), 2 + seed % 2, seed % 3
+    repulsion, exchange = chance.uniform(0.3, 1), chance.uniform(0.02, 0.2)
+    two = np.zeros((n + others,) * 4)
+    for p, q in np.ndindex(n, n):
+        two[p, p, q, q] = repulsion - 2 * exchange * (p != q)
+        if p != q:
+            two[p, q, p, q] = two[p, q, q, p] = exchange
+    for p, q in np.ndindex(n + others, n + others):
+        if max(p, q) >= n:
+            two[p, p, q, q] = 0.3 * (1 + (p == q))
+    one = np.diag([0.0] * n + [*range(1, others + 1)])
+    new, matrix = adapted_orbitals(from_arrays(one, two, 1, 1))
+    np.testing.assert_allclose(matrix.T @ matrix, np.eye(n + others), atol=1e-12)
+    assert forbidden(new) < 1e-12
+    assert len(set(new.labels.irreps)) >= n

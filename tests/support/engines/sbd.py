@@ -84,11 +84,17 @@ def reference_matrix(integrals: Integrals, determinants: Sequence[Determinant]) 
     return matrix
 
 
-def reference_densities(n: int, determinants: Sequence[Determinant], x: Array) -> tuple[Array, Array]:
-    """one[spin, p, q] = <p+ q> and two[spin, spin', p, q, r, s] = <p+ r+ s q> of a state over a list."""
-    weights = dict(zip(determinants, x.ravel(), strict=True))
-    one, two = np.zeros((2, n, n)), np.zeros((2, 2, n, n, n, n))
-    for ket, amplitude in weights.items():
+def reference_densities(
+    n: int, determinants: Sequence[Determinant], x: Array, left: Array | None = None
+) -> tuple[Array, Array]:
+    """one[spin, p, q] = <p+ q> and two[spin, spin', p, q, r, s] = <p+ r+ s q> of a state x over a list.
+
+    With `left`: <left|...|x>.
+    """
+    weights = dict(zip(determinants, np.conj(x if left is None else left).ravel(), strict=True))
+    dtype = np.result_type(x, np.float64)
+    one, two = np.zeros((2, n, n), dtype), np.zeros((2, 2, n, n, n, n), dtype)
+    for ket, amplitude in zip(determinants, x.ravel(), strict=True):
         for second, r, s, middle, sign in moves(ket, n):
             one[second, r, s] += amplitude * sign * weights.get(middle, 0.0)
             for first, p, q, bra, other in moves(middle, n):

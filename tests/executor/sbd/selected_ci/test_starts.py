@@ -159,6 +159,29 @@ def test_early_lists_are_of_the_state_that_a_start_leads_to(
     assert above[2] < 1e-4
 
 
+def test_two_roots_are_not_those_of_the_start() -> None:
+    """Six atoms of hydrogen: quintets are the lowest states among few determinants, 22 mHa above the end's."""
+    gto = pytest.importorskip("pyscf.gto", reason="needs PySCF")
+    from pyscf import ao2mo, fci, scf
+
+    places = [
+        (-0.882, 1.832, -0.376), (-1.372, -0.223, -0.584), (2.03, 0.299, -3.483), (0.793, -3.307, -1.479),
+        (-1.545, -2.531, -0.358), (0.713, 0.071, -2.037),
+    ]  # fmt: skip
+    molecule = gto.M(atom=[("H", place) for place in places], basis="sto-3g", verbose=0)
+    field = scf.RHF(molecule)
+    field.max_cycle = 200
+    field.run()
+    one = field.mo_coeff.T @ field.get_hcore() @ field.mo_coeff
+    two = ao2mo.restore(1, ao2mo.kernel(molecule, field.mo_coeff), 6)
+    core = molecule.energy_nuc()
+    exact = fci.direct_spin1.FCI().kernel(one, two, 6, (3, 3), nroots=6, ecore=core)[0][:2]
+    growth = tnplan.Growth((0.05, 0.02, 0.01))
+    result = tnplan.diagonalize(from_arrays(one, two, 3, 3, core), grow=growth, roots=2, **OPTIONS)
+    assert (result.energies - exact < 0.015).all()
+    assert result.report["spin_square"][0] < 0.1
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("distance", [1.25, 1.6])
 def test_the_ground_state_of_c2_is_found(distance: float) -> None:

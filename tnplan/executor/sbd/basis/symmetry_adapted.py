@@ -151,6 +151,9 @@ class _Fields:
             # A power iteration, shifted by so much that the form does not fall.
             shift = shift or float(np.linalg.norm(along)) or 1.0
             new = along + shift * v
+            # In a level that is the same in every direction, the form is the same for all v.
+            if np.linalg.norm(new) <= SAME * shift:
+                break
             new /= np.linalg.norm(new)
             change, v = float(np.linalg.norm(new - v)), new
             if change < SETTLED:

@@ -198,10 +198,10 @@ class ListHamiltonian(ListedRows):
 # Knows the tables of a `ListHamiltonian`; no files.
 
 
-def list_densities(hamiltonian: ListHamiltonian, x: Array) -> Densities:
-    """The density matrices of a whole normalized state x[determinant]."""
+def list_densities(hamiltonian: ListHamiltonian, bra: Array, ket: Array) -> Densities:
+    """The density matrices between two whole normalized states [determinant]."""
     h = hamiltonian.alone()
-    return densities_of_parts(lambda bra, ket: _between(h, bra, ket), x)
+    return densities_of_parts(lambda left, right: _between(h, left, right), bra, ket)
 
 
 def _between(h: ListHamiltonian, bra: Array, ket: Array) -> Densities:

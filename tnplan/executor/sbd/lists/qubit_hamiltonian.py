@@ -91,6 +91,13 @@ class QubitOperator(NamedTuple):
     diagonal: Array
 
 
+def operator_of(terms: PauliTerms, strings: StringTable) -> QubitOperator:
+    """What rows among strings are made from, but for the diagonal."""
+    return QubitOperator(
+        strings, terms.groups, COMPLEX_UNITS if terms.is_complex else REAL_UNITS, np.empty(0)
+    )
+
+
 class QubitHamiltonian(ListedRows):
     """The operator without its core among distinct strings in rising order, uint64 [string, W]."""
 
@@ -132,8 +139,7 @@ class QubitHamiltonian(ListedRows):
     @property
     def _operator(self) -> QubitOperator:
         """What the local rows are made from."""
-        units = COMPLEX_UNITS if self.terms.is_complex else REAL_UNITS
-        return QubitOperator(self.strings, self.terms.groups, units, self._diagonal)
+        return operator_of(self.terms, self.strings)._replace(diagonal=self._diagonal)
 
     def _count(self, counts: Array) -> None:
         from tnplan.executor.sbd.lists import qubit_kernel

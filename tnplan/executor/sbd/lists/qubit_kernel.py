@@ -142,3 +142,30 @@ def add_rows(first: int, last: int, above: int, operator: Any, x: Any, out: Any)
             if other >= 0:
                 total += element(strings.words, row, groups, g, units) * x[other]
         out[row - above] += total
+
+
+@jit
+def visit_outside(first: int, last: int, operator: Any, visit: Any, ends: Any, found: Any) -> None:
+    """Terms H_ai c_i of strings i = first .. last-1 that lead to strings a outside the list.
+
+    Those above a threshold in a part of all strings are counted in ends[i], or, where `found` has room, put
+    from ends[i] on, which moves: the row, the group and the term of each. `visit` has the c, the threshold,
+    and which hashes the part has: those whose lowest bits are a number.
+    """
+    strings, groups, units, _ = operator
+    state, epsilon, number, mask = visit
+    rows, flips_of, terms = found
+    for row in range(first, last):
+        limit = epsilon / max(abs(state[row]), 1e-300)
+        for g in range(len(groups.flips)):
+            if hash_of(strings.words, row, groups.flips, g) & mask != number:
+                continue
+            value = element(strings.words, row, groups, g, units)
+            # The element of the row is H_ia, and H_ai is its conjugate.
+            if not abs(value) > limit or find(strings, row, groups.flips, g) >= 0:
+                continue
+            if len(terms):
+                at = ends[row]
+                rows[at], flips_of[at] = row, g
+                terms[at] = value.conjugate() * state[row]
+            ends[row] += 1

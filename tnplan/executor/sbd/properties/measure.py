@@ -15,13 +15,13 @@ from tnplan.executor.sbd.sigma.sector_hamiltonian import SectorHamiltonian
 FermionHamiltonian = ProductHamiltonian | SectorHamiltonian | ListHamiltonian
 
 
-def densities(hamiltonian: FermionHamiltonian, x: Array) -> Densities:
-    """The density matrices of a whole normalized state."""
+def densities(hamiltonian: FermionHamiltonian, x: Array, ket: Array | None = None) -> Densities:
+    """The density matrices of a whole normalized state, or <x|...|ket> between two."""
+    ket = x if ket is None else ket
     if isinstance(hamiltonian, ListHamiltonian):
-        return list_densities(hamiltonian, x)
-    return product_densities(
-        hamiltonian.tables if isinstance(hamiltonian, SectorHamiltonian) else hamiltonian, x
-    )
+        return list_densities(hamiltonian, x, ket)
+    tables = hamiltonian.tables if isinstance(hamiltonian, SectorHamiltonian) else hamiltonian
+    return product_densities(tables, x, ket)
 
 
 def string_weights(hamiltonian: FermionHamiltonian, x: Array) -> tuple[Array, Array]:

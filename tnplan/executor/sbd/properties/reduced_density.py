@@ -76,19 +76,18 @@ def product_weights(x: Array) -> tuple[Array, Array]:
     return squared.sum(1), squared.sum(0)
 
 
-def product_densities(tables: ProductTables, x: Array) -> Densities:
-    """The density matrices of a normalized state x[alpha, beta]."""
-    return densities_of_parts(lambda bra, ket: _between(tables, bra, ket), x)
+def product_densities(tables: ProductTables, bra: Array, ket: Array) -> Densities:
+    """The density matrices between two normalized states [alpha, beta]."""
+    return densities_of_parts(lambda left, right: _between(tables, left, right), bra, ket)
 
 
-def densities_of_parts(between: Callable[[Array, Array], Densities], x: Array) -> Densities:
-    """The density matrices of a state, from products of operators between two real ones."""
-    if not np.iscomplexobj(x):
-        real_x = np.ascontiguousarray(x, np.float64)
-        return between(real_x, real_x)
-    # <x|E|x> of x = u + i v, each term being real.
-    u, v = real_parts(x)
-    real, imaginary, uv, vu = (between(*pair) for pair in ((u, u), (v, v), (u, v), (v, u)))
+def densities_of_parts(between: Callable[[Array, Array], Densities], bra: Array, ket: Array) -> Densities:
+    """The density matrices between two states, from products of operators between two real ones."""
+    if not np.iscomplexobj(bra):
+        return between(*(np.ascontiguousarray(state, np.float64) for state in (bra, ket)))
+    # <u + i v|E|x + i y>, each of the four terms being real.
+    (u, v), (x, y) = real_parts(bra), real_parts(ket)
+    real, imaginary, uv, vu = (between(*pair) for pair in ((u, x), (v, y), (u, y), (v, x)))
     matrices = []
     for name in (field.name for field in fields(Densities)):
         components = [getattr(densities, name) for densities in (real, imaginary, uv, vu)]

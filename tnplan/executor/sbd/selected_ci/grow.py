@@ -126,6 +126,8 @@ LINE_POINTS = 3
 """Points of smallest corrections that the line is laid through: over more of them curves bend."""
 PARABOLA_POINTS = 5
 """The same for the parabola."""
+FINER = 30
+"""How many times smaller than the last threshold terms of the corrections have to be for an uncertainty."""
 QUADRATIC_POINTS = 4
 """Points that a parabola needs: one more than it has numbers."""
 
@@ -189,6 +191,20 @@ def extrapolate(energies: Sequence[float], corrections: Sequence[float]) -> Extr
         float(origin + line[0]), float(max(distances)) if len(x) >= LINE_POINTS else None,
         None if quadratic is None else float(origin + quadratic), float(line[1]), min(len(x), LINE_POINTS),
     )  # fmt: skip
+
+
+def extrapolated(
+    growth: Growth, points: Sequence[dict[str, Any]], names: tuple[str, str], root: int
+) -> Extrapolation | None:
+    """What the corrected lists of a growth extrapolate to; `names` are those of energies and corrections.
+
+    Without an uncertainty where the corrections may leave out what the thresholds do.
+    """
+    fit = extrapolate(*([point[name][root] for point in points] for name in names))
+    last = points[-1]["epsilon"] if points else 0.0
+    if fit is None or growth.epsilon_pt2 is None or not 0 < last < FINER * growth.epsilon_pt2:
+        return fit
+    return replace(fit, uncertainty=None)
 
 
 def _fit(x: Any, y: Any, degree: int) -> tuple[Any, float]:
@@ -400,7 +416,14 @@ class GrowingList:
         starts = self._decided(agree(self._ranks, self._starts))
         # Selection adds what couples to the list, so that it may stay in another symmetry than the ground
         # state has. So several starts grow a little, and the lowest energy with its second order goes on.
-        trials = [] if problem.n_roots > 1 else self._tried(starts)
+        trials = self._tried(starts) if problem.n_roots == 1 else self._tried_alone()
+        if problem.n_roots > 1:
+            # The lowest states among few determinants may be of other symmetries than those of the end.
+            cut = [self._largest_of(trial.reached, ROUNDS[0][0]) for trial in trials]
+            keys = [start.keys for start in (starts[0], *cut) if start is not None]
+            begun = GrowthState(from_keys(np.unique(np.concatenate(keys), axis=0), n))
+            self._solve(begun, begun.basis)
+            return replace(begun, starts=[trial.report for trial in trials])
         best = trials[0].start if trials else starts[0]
         # To a size, lists of early thresholds are of no use, and a start alone may lead elsewhere again.
         if trials and problem.growth.determinants is not None and not problem.growth.epsilons:
@@ -418,6 +441,13 @@ class GrowingList:
         chosen, _ = self._families.largest(reached.keys, np.abs(reached.states[0]), count)
         state = reached.states[0][chosen]
         return Start(reached.keys[chosen], [state / np.linalg.norm(state)], 0, 0.0) if len(state) else None
+
+    def _tried_alone(self) -> list[Trial]:
+        """The best short growths of a single root."""
+        problem = replace(self._problem, n_roots=1)
+        alone = GrowingList(problem, self._chosen, self._memory_bytes, self._workers, self._say)
+        alone._tables = self._tables
+        return alone._tried(self._decided(agree(self._ranks, alone._starts)))
 
     def _tried(self, starts: list[Start]) -> list[Trial]:
         """Short growths from starts, the best first: all grow a little, the best of them further.
@@ -668,8 +698,7 @@ class GrowingList:
         points = [point for point in state.points if len(point["energies_hartree"]) == n_roots]
         fits = []
         for root in range(n_roots):
-            names = ("energies_hartree", "corrections_hartree")
-            fit = extrapolate(*([point[name][root] for point in points] for name in names))
+            fit = extrapolated(growth, points, ("energies_hartree", "corrections_hartree"), root)
             fits.append(None if fit is None else fit.report())
         return {
             "epsilons": list(self._series), "epsilon_pt2": growth.epsilon_pt2, "stable": growth.stable,
