@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from tests.support.root import ROOT
-from tnplan.common.kernels import object_cache
+from tnplan.common.kernels import ahead, object_cache
 from tnplan.common.kernels.ahead import Sample, Samples, compile_soon, is_compiled
 from tnplan.common.kernels.kernel import Kernel, argument_types, kernel
 from tnplan.executor.device.cpu.bits_kernel import count_bits
@@ -73,6 +73,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def samples() -> list[Sample]:
     return [(added, (np.zeros(1, np.int64), 0))]
+
+
+def samples_of_fill() -> list[Sample]:
+    return [(fill, (np.zeros(1), 0.0))]
+
+
+def samples_for(cores: str, name: str) -> list[Sample]:
+    return samples()
 
 
 def test_kernels_give_what_python_gives(folder: Path) -> None:
@@ -215,6 +223,35 @@ def test_a_process_beside_this_one_compiles(folder: Path) -> None:
     assert added(np.arange(3), 1) == 10
     assert is_compiled(*samples()[0])
     assert "added" in object_cache.find_object(added, argument_types(np.arange(3), 1)).name  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(("cores", "shares"), [(1, [3]), (2, [1, 2]), (8, [1, 1, 1])])
+def test_processes_are_no_more_than_cores(
+    cores: int, shares: list[int], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[tuple[str, ...]] = []
+    monkeypatch.setattr(ahead, "usable_core_count", lambda: cores)
+
+    def python(module: str, *words: str) -> subprocess.Popen[bytes]:
+        begun.append(words)
+        return subprocess.Popen(["true"])
+
+    monkeypatch.setattr(ahead, "python", python)
+    several = [Samples(__name__, "samples_for", (f"{cores}", name)) for name in "abc"]
+    compile_soon([*several, several[0]])
+    compile_soon(several)  # which have begun
+    assert [len(words) for words in begun] == shares
+    assert [word for words in begun for word in words] == [
+        f"{__name__} samples_for {cores} {name}" for name in "abc"
+    ]
+
+
+def test_one_process_compiles_for_several(folder: Path) -> None:
+    words = [Samples(__name__, name).words for name in ("samples", "samples_of_fill")]
+    process = ahead.python("tnplan.common.kernels.worker", *words)
+    assert process.wait() == 0
+    assert is_compiled(*samples()[0])
+    assert is_compiled(*samples_of_fill()[0])
 
 
 BY_NUMBA = """

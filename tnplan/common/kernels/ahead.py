@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
+from itertools import pairwise
 from typing import Any
 
 from tnplan.common.kernels.object_cache import CompiledObject, find_object, objects_folder
@@ -29,6 +30,11 @@ class Samples:
     module: str
     function: str
     arguments: tuple[str, ...] = ()
+
+    @property
+    def words(self) -> str:
+        """All of it in one line, as the process reads it."""
+        return " ".join((self.module, self.function, *self.arguments))
 
     def all(self) -> list[Sample]:
         """The kernels with their arguments."""
@@ -51,9 +57,13 @@ _lock = threading.Lock()
 
 
 def compile_soon(several: Iterable[Samples]) -> None:
-    """Start a process for each of these of which something is not in the cache."""
+    """Start processes, no more than there are cores, for those of which something is not in the cache.
+
+    Where there are fewer cores, neighbours in the list share one.
+    """
     if objects_folder() is None:
         return
+    missing: dict[Samples, list[Any]] = {}
     for samples in several:
         if samples in _workers or samples in _ready:
             continue
@@ -61,13 +71,28 @@ def compile_soon(several: Iterable[Samples]) -> None:
         if all(is_compiled(*pair) for pair in pairs):
             _ready.add(samples)
             continue
-        with _lock:
-            # Checked again under the lock, which is free while samples are made.
-            if samples not in _workers:
-                # What this process cannot do is done, and said, where the kernel is called.
-                words = samples.module, samples.function, *samples.arguments
-                process = python(f"{__package__}.worker", *words)
-                _workers[samples] = _Worker(process, [kernel for kernel, _ in pairs])
+        missing[samples] = [kernel for kernel, _ in pairs]
+    with _lock:
+        # Checked again under the lock, which is free while samples are made.
+        new = [samples for samples in missing if samples not in _workers]
+        # Each process imports numba first, which takes a core half a second.
+        for part in split_evenly(new, usable_core_count()):
+            # What this process cannot do is done, and said, where the kernel is called.
+            process = python(f"{__package__}.worker", *(samples.words for samples in part))
+            for samples in part:
+                _workers[samples] = _Worker(process, missing[samples])
+
+
+def usable_core_count() -> int:
+    """The cores that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def split_evenly(entries: list[Samples], most: int) -> list[list[Samples]]:
+    """Up to so many parts of a list, in order, whose lengths differ by at most 1."""
+    n_parts = min(most, len(entries))
+    ends = [len(entries) * k // n_parts for k in range(n_parts + 1)] if n_parts else [0]
+    return [entries[begin:end] for begin, end in pairwise(ends)]
 
 
 def is_compiled(kernel: Any, arguments: tuple[Any, ...]) -> bool:

@@ -1,6 +1,7 @@
-"""A process that compiles kernels: python -m tnplan.common.kernels.worker MODULE FUNCTION ...
+"""A process that compiles kernels: python -m tnplan.common.kernels.worker 'MODULE FUNCTION ...' ...
 
-The function, called with the other arguments, gives the kernels with arguments of their types.
+Of each argument the function, called with the words behind it, gives the kernels with arguments of their
+types.
 """
 
 from __future__ import annotations
@@ -53,9 +54,12 @@ def _prepare_numba() -> None:
 
 if __name__ == "__main__":
     end_with_parent()
-    samples, folder = Samples(sys.argv[1], sys.argv[2], tuple(sys.argv[3:])), objects_folder()
-    # Of several processes that start at once one compiles; the others need not import numba for that.
-    with nullcontext() if folder is None else locked_entry(folder, f"{'-'.join(sys.argv[1:])}.lock"):
-        if _missing(samples):
-            _prepare_numba()
-            compile_missing(samples)
+    folder = objects_folder()
+    for words in sys.argv[1:]:
+        module, function, *arguments = words.split()
+        samples = Samples(module, function, tuple(arguments))
+        # Of several processes that start at once one compiles; the others need not import numba for that.
+        with nullcontext() if folder is None else locked_entry(folder, f"{words.replace(' ', '-')}.lock"):
+            if _missing(samples):
+                _prepare_numba()
+                compile_missing(samples)

@@ -5,31 +5,30 @@ They work on whole numbers, so that one sample serves arrays of all types.
 
 from __future__ import annotations
 
-import os
-
 import numpy as np
 
-from tnplan.common.kernels.ahead import Sample, Samples, compile_soon
+from tnplan.common.kernels.ahead import Sample, Samples, compile_soon, usable_core_count
 from tnplan.compress.cpu import fixed_length_kernel, predictor_kernel, rans_encode_kernel, rans_kernel
 from tnplan.compress.cpu.rans import counting
 from tnplan.compress.format.bit_tiling import TILE
 
 CODING = tuple(
-    Samples(__name__, name) for name in ("of_predictor", "of_counts", "of_segments", "of_fixed_length")
+    Samples(__name__, name) for name in ("of_predictor", "of_fixed_length", "of_counts", "of_segments")
 )  # fmt: skip
+"""On two cores the first half takes about as long to compile as the second."""
 
 
 def compile_coders() -> None:
     """Compile what is missing in processes beside this one, where there are cores for them."""
-    if not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) > 1:
+    if usable_core_count() > 1:
         compile_soon(CODING)
 
 
 def of_predictor() -> list[Sample]:
     """Residuals."""
     numbers, lattices = np.empty((2, 2), np.int32), np.empty((1, 12), np.uint64)
-    box, work = lattices[0], (numbers, lattices)
-    return [(predictor_kernel.fill_passes, (numbers, box, lattices, True, box[0], numbers, work, True))]
+    own = lattices, lattices, True, lattices[0, 0]
+    return [(predictor_kernel.fill_passes, (numbers, *own, numbers, (numbers, lattices[0]), True))]
 
 
 def of_counts() -> list[Sample]:

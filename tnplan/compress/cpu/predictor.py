@@ -17,9 +17,9 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
-from itertools import chain, product
+from itertools import chain, pairwise, product
 from math import inf, prod
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,7 @@ from tnplan.compress.format.box import (
     Predictor,
     box_of_shape,
     lattices,
+    passes,
     predicted_box,
     turned,
 )
@@ -166,9 +167,31 @@ def fill_passes(
     """Residuals of boxes of fine numbers (boxes, points) under interpolation, or `back`."""
     from tnplan.compress.cpu import predictor_kernel as kernel
 
-    work = np.empty((3, box[-1] + 1), np.int32), np.empty((2, len(box)), np.uint64)
-    own = np.array(box, np.uint64), lattices(box, predictor), predictor.is_cubic
-    kernel.fill_passes(fine, *own, np.uint64(predictor.strip), residuals, work, back)
+    work = np.empty((3, box[-1] + 1), np.int32), np.empty(len(box), np.uint64)
+    kernel.fill_passes(fine, *_geometry(box, predictor), residuals, work, back)
+
+
+@lru_cache(256)
+def _geometry(box: Box, predictor: Predictor) -> tuple[Any, ...]:
+    """What `predictor_kernel.fill_passes` takes of a box and a predictor."""
+    shape = np.array([box, [prod(box[axis + 1 :]) for axis in range(len(box))]], np.uint64)
+    rows = np.concatenate([lattices(box, predictor), _turns(box, predictor)], axis=1)
+    return shape, rows, predictor.is_cubic, np.uint64(predictor.strip)
+
+
+def _turns(box: Box, predictor: Predictor) -> NDArray[np.uint64]:
+    """Of the turn of each pass (passes, 3): the pass behind it; and two numbers, layers of the first axis
+    with points being at multiples of one below the other."""
+    own = passes(box, predictor)
+    turns = np.empty((len(own), 3), np.uint64)
+    bounds = [0, *(k for k in range(1, len(own)) if own[k].along & 1), len(own)]
+    for begin, stop in pairwise(bounds):
+        unit, end = 1 << 62, 1
+        for one in own[begin:stop] if len(box) > 1 else ():
+            start, step, count = one.starts[0], one.steps[0], one.counts[0]
+            unit, end = min(unit, start or step), max(end, start + step * (count - 1) + 1)
+        turns[begin:stop] = stop, unit, end
+    return turns
 
 
 @dataclass(frozen=True)

@@ -74,7 +74,9 @@ def fill_values(fine: Any, step: Any, component: Any) -> None:
 @jit
 def clipped(number: Any) -> Any:
     """The number, within the range of predictions."""
-    return min(max(int32(number), int32(-LARGEST_FINE)), int32(LARGEST_FINE))
+    least, most, own = int32(-LARGEST_FINE), int32(LARGEST_FINE), int32(number)
+    above = own if own > least else least
+    return above if above < most else most
 
 
 @jit
@@ -192,7 +194,7 @@ def predict_line(fine: Any, row: Any, n: Any, spacing: Any, cubic: Any, coarse: 
     # Points between; as many as known ones, or one less, where the line ends with a known one.
     between = (n - ONE - spacing) // (TWO * spacing) + ONE
     if cubic:
-        for k in range(ONE, max(count, THREE) - TWO):
+        for k in range(ONE, count - TWO if count > THREE else ONE):
             line[k] = cubic_of(coarse[k - ONE], coarse[k], coarse[k + ONE], coarse[k + TWO])
     else:
         for k in range(count - ONE):
@@ -308,7 +310,7 @@ def move_strips(
     """Bring row `number` of a pass's rows to its place in each strip, or `back`."""
     done = uint64(0)
     while done < count:
-        width = min(strip, count - done)
+        width = strip if strip < count - done else count - done
         beside = at + done * n_rows + number * width
         if width == STRIP and back:
             for i in range(STRIP):
@@ -323,29 +325,6 @@ def move_strips(
             for i in range(width):
                 residuals[beside + i] = row[done + i]
         done += width
-
-
-@jit
-def fill_strides(box: Any, strides: Any) -> None:
-    """How far neighbours along each axis are apart."""
-    stride = uint64(1)
-    for back in range(box.size):
-        strides[box.size - 1 - back] = stride
-        stride *= box[box.size - 1 - back]
-
-
-@jit
-def layers_of(lattices: Any, n: Any) -> Any:
-    """Passes of a box of n axes have points in layers of the first axis at multiples of the first number,
-    below the second."""
-    unit, end = uint64(1 << 62), uint64(1)
-    if n == ONE:
-        return unit, end
-    for k in range(lattices.shape[0]):
-        start, step, count = lattices[k, TWO], lattices[k, TWO + n], lattices[k, TWO + TWO * n]
-        unit = min(unit, start if start else step)
-        end = max(end, start + step * (count - ONE) + ONE)
-    return unit, end
 
 
 @jit
@@ -365,18 +344,18 @@ def rows_of_layer(lattice: Any, n: Any, layer: Any) -> Any:
 
 @jit
 def fill_box(
-    fine: Any, box: Any, lattices: Any, cubic: Any, strip: Any, residuals: Any, work: Any, back: Any
+    fine: Any, shape: Any, lattices: Any, cubic: Any, strip: Any, residuals: Any, work: Any, back: Any
 ) -> None:
     """Residuals of a box of fine numbers (flat), which become what a decoder will know; or `back`.
 
-    lattices (passes, 3 + 3 axes; uint64): axis, spacing, starts, steps and counts along the axes, residuals
-    before these. Residuals of a pass stand in strips so wide. `work`: lines (3, last extent + 1; int32) and
-    places (2, axes; uint64).
+    `shape` (2, axes): the extents of the box, and how far neighbours along each axis are apart. lattices
+    (passes, 6 + 3 axes): axis, spacing, starts, steps and counts along the axes, residuals before these, and
+    three numbers of the turn. Residuals of a pass stand in strips so wide. `work`: lines (3, last extent + 1;
+    int32) and a place (axes). All others are uint64.
     """
     # Views without owners: else each call in the loops would count references.
-    n, (lines, places) = uint64(box.size), work
-    fill_strides(box, places[0])
-    strides, place = unowned(places[0]), unowned(places[1])
+    lines, place = work
+    box, strides, n = unowned(shape[0]), unowned(shape[1]), uint64(place.size)
     coarse, line, other = unowned(lines[0]), unowned(lines[1]), unowned(lines[2])
     rows = coarse, line, other
     numbers, beside = unowned(fine), unowned(residuals)
@@ -385,16 +364,14 @@ def fill_box(
     fine[0] = residuals[0] << int32(SHIFT)
     # Passes that are not along the first axis read nothing beyond their own layer of it. Invariant: points of
     # later passes are no neighbours of an earlier one. So passes up to the next one along the first axis take
-    # turns, layer by layer, while a layer is in the cache.
-    begin, stop, passes = 0, 0, unowned(lattices)
-    while stop < lattices.shape[0]:
-        begin, stop = stop, stop + 1
-        while stop < lattices.shape[0] and not passes[stop, 0] & ONE:
-            stop += 1
-        unit, end = layers_of(passes[begin:stop], n)
-        for layer in range(uint64(0), end, unit):
+    # turns, layer by layer, while a layer is in the cache. The numbers of a turn: that of the pass behind it,
+    # and its layers are at multiples of the second below the third.
+    begin, stop, own = uint64(0), uint64(0), THREE + THREE * n
+    while stop < uint64(lattices.shape[0]):
+        begin, stop = stop, lattices[stop, own]
+        for layer in range(uint64(0), lattices[begin, own + TWO], lattices[begin, own + ONE]):
             for number in range(begin, stop):
-                lattice = passes[number]
+                lattice = unowned(lattices[number])
                 first_row, n_rows, all_rows = rows_of_layer(lattice, n, layer)
                 if not n_rows:
                     continue
@@ -420,11 +397,11 @@ def fill_box(
 
 @compact
 def fill_passes(
-    fine: Any, box: Any, lattices: Any, cubic: Any, strip: Any, residuals: Any, work: Any, back: Any
+    fine: Any, shape: Any, lattices: Any, cubic: Any, strip: Any, residuals: Any, work: Any, back: Any
 ) -> None:
     """The same of several boxes (boxes, points)."""
     for k in range(fine.shape[0]):
-        fill_box(fine[k], box, lattices, cubic, strip, residuals[k], work, back)
+        fill_box(fine[k], shape, lattices, cubic, strip, residuals[k], work, back)
 
 
 # Lorenzo: the residual is the difference along one axis after the other, in whole numbers that go round

@@ -100,8 +100,10 @@ def counting(q: NDArray[np.int32]) -> tuple[Any, ...]:
     histograms = np.empty((kernel.HISTOGRAMS, prod(count_shape(q.shape[0]))), np.int64)
     # The row of zeros behind the magnitudes is for neighbours that come later.
     magnitudes = np.zeros(TILE + LANES, np.int32)
-    work = *np.empty((3, TILE), np.int32), np.empty(TILE, np.float32), np.empty(TILE, np.float64)
-    return q, histograms, symbols, raw_bits, (magnitudes, *work), np.empty(1, np.int64)
+    buckets, bases, zigzags = np.empty((3, TILE), np.int32)
+    singles, doubles = np.empty(TILE, np.float32), np.empty(TILE, np.float64)
+    work = zigzags, singles, doubles, singles.view(np.int32), doubles.view(np.int64)
+    return q, histograms, symbols, raw_bits, (magnitudes, buckets, bases, work), np.empty(1, np.int64)
 
 
 def count(q: NDArray[np.int32]) -> tuple[NDArray[np.int64], int, NDArray[np.uint16], NDArray[np.uint8]]:

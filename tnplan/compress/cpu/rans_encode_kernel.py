@@ -58,9 +58,9 @@ WORK_ROWS = 5
 # Both kernels make the contexts of `rans_kernel`, here for a whole tile at once: the encoder knows
 # all numbers, and needs no order of rounds.
 @jit
-def fill_buckets(magnitudes: Any, floats: Any, buckets: Any) -> None:
-    """The context buckets of a tile from magnitudes and a row of zeros (129 * 32); floats (float32) are for
-    work."""
+def fill_buckets(magnitudes: Any, floats: Any, exponents: Any, buckets: Any) -> None:
+    """The context buckets of a tile from magnitudes and a row of zeros (129 * 32); floats (float32), as whole
+    numbers `exponents` (int32), are for work."""
     sizes, into = unowned(magnitudes), unowned(floats)
     lanes = uint64(sizes.size) // uint64(ROUNDS + 1)
     for r in range(ROUNDS):
@@ -71,36 +71,37 @@ def fill_buckets(magnitudes: Any, floats: Any, buckets: Any) -> None:
             near = sizes[o0 + at] + sizes[o1 + at] + sizes[o2 + at] + sizes[o3 + at]
             total = near + sizes[o4 + at] + sizes[o5 + at] + sizes[o6 + at]
             into[first + at] = np.float32(int32(int32(int32(total) * scale) >> int32(16)))
-    exponents = floats.view(np.int32)
     for i in range(TILE):
-        buckets[i] = max(int32(int32(exponents[i] >> int32(23)) - int32(EXPONENT_32)), int32(0))
+        length = int32(int32(exponents[i] >> int32(23)) - int32(EXPONENT_32))
+        buckets[i] = length if length > 0 else int32(0)
     for lane in range(LANES):
         buckets[lane] = FIRST
 
 
 @jit
-def fill_symbols(q: Any, bases: Any, work: Any, symbols: Any, raw_bits: Any) -> Any:
-    """Symbols of a tile's numbers, which are their tokens above `bases`, and raw bits, whose sum is returned.
-    `work` are a tile of zigzag numbers (int32), one of float32 and one of float64."""
+def fill_symbols(q: Any, first: Any, bases: Any, work: Any, symbols: Any, raw_bits: Any) -> Any:
+    """Symbols of the numbers of the tile from `first` on, which are their tokens above `bases`, and raw bits,
+    whose sum is returned. `work` are a tile of zigzag numbers (int32), one of float32 and one of float64, and
+    these two as whole numbers."""
     # A symbol is table * TOKENS + token; `bases` has the first part.
-    zigzags, singles, doubles = work
-    largest = int32(0)
-    for i in range(TILE):
-        zigzags[i] = int32(int32(2) * q[i] - int32(1)) ^ (int32(q[i] - int32(1)) >> int32(31))
+    zigzags, singles, doubles, halves, words = work
+    largest, tile = int32(0), uint64(TILE)
+    for i in range(tile):
+        number = q[first + i]
+        zigzags[i] = int32(int32(2) * number - int32(1)) ^ (int32(number - int32(1)) >> int32(31))
         # As a number without sign, the greatest one has 32 bits.
         largest = int32(largest | zigzags[i])
     # Most tiles: the token is the number itself.
     if 0 <= largest < DIRECT:
-        for i in range(TILE):
-            symbols[i] = bases[i] + zigzags[i]
-            raw_bits[i] = 0
+        for i in range(tile):
+            symbols[first + i] = bases[i] + zigzags[i]
+            raw_bits[first + i] = 0
         return 0
     # Up to 24 bits a float32 is exact: its exponent is the bit length less 1, its highest bit of
     # the fraction the second highest bit of the number. Above, a float64 does the same.
     if 0 <= largest < 1 << 24:
         for i in range(TILE):
             singles[i] = np.float32(zigzags[i])
-        halves = singles.view(np.int32)
         for i in range(TILE):
             # The exponent, and behind it the bit below the highest one.
             high = int32(int32(halves[i] >> int32(22)) - int32(2 * EXPONENT_32 - DIRECT + 10))
@@ -108,38 +109,38 @@ def fill_symbols(q: Any, bases: Any, work: Any, symbols: Any, raw_bits: Any) -> 
     else:
         for i in range(TILE):
             doubles[i] = np.float64(np.uint32(zigzags[i]))
-        words = doubles.view(np.int64)
         for i in range(TILE):
             high = int32(int32(words[i] >> 51) - int32(2 * EXPONENT_64 - DIRECT + 10))
             zigzags[i] = zigzags[i] if doubles[i] < DIRECT else high
     total = int64(0)
-    for i in range(TILE):
+    for i in range(tile):
         token = zigzags[i]
         bits = int32(int32(3) + (int32(token - int32(DIRECT)) >> int32(1))) if token >= DIRECT else int32(0)
-        symbols[i], raw_bits[i] = bases[i] + token, bits
+        symbols[first + i] = bases[i] + token
+        raw_bits[first + i] = bits
         total += bits
     return total
 
 
 @jit
-def add_to(histograms: Any, symbols: Any) -> None:
-    """Count a tile's symbols."""
+def add_to(histograms: Any, symbols: Any, first: Any) -> None:
+    """Count the symbols of the tile from `first` on."""
     # Several histograms, as an addition to the same counter would wait for the one before.
-    for i in range(0, TILE, HISTOGRAMS):
-        for k in range(HISTOGRAMS):
+    for i in range(first, first + uint64(TILE), uint64(HISTOGRAMS)):
+        for k in range(uint64(HISTOGRAMS)):
             histograms[k, symbols[i + k]] += 1
 
 
 @jit
-def count_zeros(symbols: Any, raw_bits: Any, histogram: Any) -> None:
-    """The symbols and raw bits (components, 4096) of a tile of zeros, and their counts."""
-    for c in range(symbols.shape[0]):
-        for position in range(TILE):
-            raw_bits[c, position] = 0
-            bucket = FIRST if position < LANES else 0
-            symbols[c, position] = (bucket if c == 0 else BUCKETS + CLASSES * bucket) * TOKENS
-        histogram[symbols[c, 0]] += LANES
-        histogram[symbols[c, LANES]] += TILE - LANES
+def put_zeros(symbols: Any, raw_bits: Any, first: Any, own: Any, other: Any, histograms: Any) -> None:
+    """Symbols and raw bits of the tile of zeros from `first` on: `own` in round 0, then the `other`."""
+    for i in range(first, first + uint64(TILE)):
+        raw_bits[i] = 0
+        symbols[i] = other
+    for i in range(first, first + uint64(LANES)):
+        symbols[i] = own
+    histograms[0, own] += LANES
+    histograms[0, other] += TILE - LANES
 
 
 @jit
@@ -148,46 +149,53 @@ def count(q: Any, histograms: Any, symbols: Any, raw_bits: Any, scratch: Any, n_
     4096), their sum being in the first one; symbols (uint16) and raw_bits (uint8), shaped like q; and n_raw
     (1) with the number of raw bits.
 
-    `scratch` are magnitudes (int32, 4096 + 32, which end in zeros); buckets, bases and zigzags (int32),
-    float32 and float64, a tile each.
+    `scratch` are magnitudes (int32, 4096 + 32, which end in zeros); buckets and bases (int32, a tile each);
+    and the `work` of `fill_symbols`.
     """
-    # Invariant: q has whole tiles.
-    magnitudes, buckets, bases, zigzags, singles, doubles = scratch
-    work = zigzags, singles, doubles
-    most = int32(LARGEST_MAGNITUDE)
-    total = int64(0)
+    # Invariant: q has whole tiles. Tiles are given by where they begin: slices take long to compile.
+    magnitudes, buckets, bases, work = scratch
+    most, two = int32(LARGEST_MAGNITUDE), q.shape[0] == 2
+    last = q.shape[0] - 1
+    reals, real_symbols, real_bits = unowned(q[0]), unowned(symbols[0]), unowned(raw_bits[0])
+    imaginaries, symbols_beside = unowned(q[last]), unowned(symbols[last])
+    bits_beside = unowned(raw_bits[last])
+    total, tile = int64(0), uint64(TILE)
     for k in range(HISTOGRAMS):
         for symbol in range(histograms.shape[1]):
             histograms[k, symbol] = 0
-    for first in range(0, q.shape[1], TILE):
-        reals = q[0, first : first + TILE]
+    for first in range(uint64(0), uint64(q.shape[1]), tile):
         some = int32(0)
-        for i in range(TILE):
-            some = int32(some | reals[i])
-            magnitudes[i] = min(np.uint32(abs(reals[i])), np.uint32(most))
-        if q.shape[0] == 2:
-            imaginaries = q[1, first : first + TILE]
-            for i in range(TILE):
-                some = int32(some | imaginaries[i])
-                magnitudes[i] = min(magnitudes[i] + int32(min(abs(imaginaries[i]), most)), most)
+        for i in range(tile):
+            number = reals[first + i]
+            some = int32(some | number)
+            size = np.uint32(abs(number))
+            magnitudes[i] = size if size < np.uint32(most) else np.uint32(most)
+        if two:
+            for i in range(tile):
+                number = imaginaries[first + i]
+                some = int32(some | number)
+                size = abs(number)
+                both = int32(magnitudes[i] + (size if size < most else most))
+                magnitudes[i] = both if both < most else most
         # A tile of zeros needs no contexts: all are the lowest, but in round 0.
         if some == 0:
-            count_zeros(symbols[:, first : first + TILE], raw_bits[:, first : first + TILE], histograms[0])
+            put_zeros(real_symbols, real_bits, first, FIRST * TOKENS, 0, histograms)
+            if two:
+                own, other = (BUCKETS + CLASSES * FIRST) * TOKENS, BUCKETS * TOKENS
+                put_zeros(symbols_beside, bits_beside, first, own, other, histograms)
             continue
-        fill_buckets(magnitudes, singles, buckets)
+        fill_buckets(magnitudes, work[1], work[3], buckets)
         for i in range(TILE):
             bases[i] = buckets[i] * int32(TOKENS)
-        own = symbols[0, first : first + TILE]
-        total += fill_symbols(reals, bases, work, own, raw_bits[0, first : first + TILE])
-        add_to(histograms, own)
-        if q.shape[0] == 2:
-            for i in range(TILE):
-                size = abs(reals[i])
-                kind = min(size, int32(2)) + int32(size >= 4)
+        total += fill_symbols(reals, first, bases, work, real_symbols, real_bits)
+        add_to(histograms, real_symbols, first)
+        if two:
+            for i in range(tile):
+                size = abs(reals[first + i])
+                kind = (size if size < 2 else int32(2)) + int32(size >= 4)
                 bases[i] = (int32(BUCKETS) + int32(CLASSES) * buckets[i] + kind) * int32(TOKENS)
-            own = symbols[1, first : first + TILE]
-            total += fill_symbols(imaginaries, bases, work, own, raw_bits[1, first : first + TILE])
-            add_to(histograms, own)
+            total += fill_symbols(imaginaries, first, bases, work, symbols_beside, bits_beside)
+            add_to(histograms, symbols_beside, first)
     for k in range(1, HISTOGRAMS):
         for symbol in range(histograms.shape[1]):
             histograms[0, symbol] += histograms[k, symbol]

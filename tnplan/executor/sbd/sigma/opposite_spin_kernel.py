@@ -61,7 +61,8 @@ def _load_lanes(at: int, row: Any, singles: Any, active: Any, x: Any, scratch: A
         else:
             # Empty lanes: weight 0. Their values are those of lane 0's row, since 0 times a stale
             # NaN or infinity would be NaN.
-            weights[:, k] = 0
+            for a in range(len(weights)):
+                weights[a, k] = 0
             rows[k] = rows[0]
     # values is x transposed: four rows at a time, so that each line of memory of `values` is
     # written by four neighbouring stores. Lanes beyond the last group of four keep old finite

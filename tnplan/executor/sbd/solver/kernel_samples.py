@@ -22,7 +22,10 @@ from tnplan.executor.sbd.lists.list_tables import (
 from tnplan.executor.sbd.sigma import opposite_spin_kernel, pair_tiling_kernel
 from tnplan.executor.sbd.sigma.opposite_spin import OppositeSpinTables
 
-PRODUCT_KERNELS = tuple(Samples(__name__, name) for name in ("of_strings", "of_rows", "of_products"))
+PRODUCT_KERNELS = tuple(
+    Samples(__name__, name) for name in ("of_strings", "of_rows", "of_cells", "of_products")
+)  # fmt: skip
+"""The first two have functions in common, which a process of both compiles once."""
 TILE_KERNELS = (Samples(__name__, "of_tiles"),)
 """What tables for a GPU need besides."""
 
@@ -34,6 +37,7 @@ PAIRS, WORDS = np.zeros((1, 2), np.int32), np.zeros((1, 1), np.uint64)
 GROUPS = StringGroups(NUMBERS, SMALL, WORDS, SMALL, WORDS)
 LINKS = GroupLinks(NUMBERS, SMALL, SHORT, SHORT, SMALL, SIGNS)
 SINGLES = Singles(NUMBERS, SMALL, SHORT, SHORT, SIGNS, SMALL, NUMBERS, NUMBERS)
+CELLS = ListCells(PAIRS, NUMBERS, NUMBERS, PAIRS)
 SPIN = ListedSpin(GROUPS, LINKS, SpinTerms(MATRIX, MATRIX, MATRIX, REALS))
 
 
@@ -52,14 +56,18 @@ def of_strings() -> list[Sample]:
 
 def of_rows() -> list[Sample]:
     """Rows among the determinants of least energy."""
-    cells, scratch = ListCells(PAIRS, NUMBERS, NUMBERS, PAIRS), CellScratch(SMALL, SMALL, SMALL, SMALL)
-    tables, rows = RowTables(SPIN, SPIN, cells), RowElements()
+    tables, rows = RowTables(SPIN, SPIN, CELLS), RowElements()
     return [
         (list_kernel.fill_singles, (0, 0, SPIN)),
-        (list_kernel.fill_cells, (0, 0, (0, 0), ListTables(GROUPS, GROUPS, LINKS, LINKS), cells, scratch)),
         (list_kernel.count_rows, (0, 0, 0, tables, NUMBERS, rows)),
         (list_kernel.fill_rows, (0, 0, 0, tables, NUMBERS, rows)),
     ]
+
+
+def of_cells() -> list[Sample]:
+    """Excitations of both spins in these rows."""
+    tables, scratch = ListTables(GROUPS, GROUPS, LINKS, LINKS), CellScratch(SMALL, SMALL, SMALL, SMALL)
+    return [(list_kernel.fill_cells, (0, 0, (0, 0), tables, CELLS, scratch))]
 
 
 def of_products() -> list[Sample]:
