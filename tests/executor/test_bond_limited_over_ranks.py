@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.support.bond_limited_cases import Arguments, case, on_graph
+from tests.support.counted_ranks import CountedRanks
 from tests.support.slow import slow_after
 from tnplan.executor.bond_limited.dry_run import dry_run, dry_run_over_ranks
 from tnplan.executor.bond_limited.network import CompressBond, ContractPair, contract_with_bond_limit
@@ -47,15 +48,19 @@ class Connected:
         own = [one.copy() for one in self.arrays]
         return contract_with_bond_limit(own, self.neighbours, self.steps, self.max_bond, CUTOFF)
 
-    def over(self, count: int) -> list[Any]:
+    def over(self, count: int, counted: list[CountedRanks] | None = None) -> list[Any]:
         owners = owners_of(self.shapes, self.order, count)
 
         def on_rank(ranks: ThreadCommunicator) -> Any:
+            connected: Any = ranks
+            if counted is not None:
+                connected = CountedRanks(ranks)
+                counted.append(connected)
             own = [
                 one.copy() if owner == ranks.rank else None
                 for one, owner in zip(self.arrays, owners, strict=False)
             ]
-            limits, exchange = (self.max_bond, CUTOFF), ArrayExchange(ranks, np)
+            limits, exchange = (self.max_bond, CUTOFF), ArrayExchange(connected, np)
             return contract_over_ranks(own, self.neighbours, self.steps, owners, limits, exchange, self.dtype)
 
         return run_ranks(count, on_rank)
@@ -95,3 +100,21 @@ def test_ranks_share_the_work_and_the_memory() -> None:
         assert max(work.peak_bytes for work in works) < whole.peak_bytes
         products = [sum(work.operations.values()) for work in works]
         assert max(products) < 0.8 * sum(products)
+
+
+@pytest.mark.parametrize("count", [2, 3, 4])
+@pytest.mark.parametrize("seed", slow_after(2, range(91_210, 91_222)))
+def test_messages_are_those_that_shapes_tell(seed: int, count: int) -> None:
+    """Bonds keep all singular values that the limit leaves them, as shapes have it."""
+    _, arguments, max_bond = case(seed)
+    network = Connected(arguments, max_bond)
+    counted: list[CountedRanks] = []
+    with blas_threads(1):
+        network.over(count, counted)
+    owners = owners_of(network.shapes, network.order, count)
+    works = dry_run_over_ranks(network.shapes, network.steps, max_bond, network.dtype, owners)
+    counted.sort(key=lambda rank: rank.rank)
+    for rank, work in zip(counted, works, strict=False):
+        told = work.messages, work.sent_bytes, work.received_bytes
+        assert told == (rank.messages, rank.sent_bytes, rank.received_bytes)
+    assert sum(rank.sent_bytes for rank in counted) == sum(work.received_bytes for work in works) > 0

@@ -24,6 +24,7 @@ from tests.support.slow import slow_after
 from tnplan import BondLimitedContraction
 from tnplan.executor.bond_limited.dry_run import ShapeArray
 from tnplan.executor.bond_limited.over_ranks import RankNetwork
+from tnplan.planner.hardware.profile import Tier
 from tnplan.planner.networks.pair_network import PairNetwork
 
 FIRST_SEED = 9_700_000
@@ -115,6 +116,14 @@ def test_what_devices_need_is_said_before() -> None:
         tnplan.contract(*arguments, max_bond=16, devices=2, memory=0.9 * two.memory_bytes, **CPU)
     with pytest.raises(tnplan.InputError, match=r"^memory: is .* are needed with max_bond=16"):
         BondLimitedContraction.estimate(*arguments, max_bond=16, devices=2, memory=0.9 * two.memory_bytes)
+
+
+def test_an_estimate_has_the_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where messages of a run take 100 s, both runs of two devices take 200 s more, and one device none."""
+    monkeypatch.setattr(Tier, "messages_s", lambda tier, messages, size_bytes: 100.0 * (messages > 0))
+    times = [BondLimitedContraction.estimate(*lattice(2), max_bond=8, devices=n).time_s for n in (1, 2)]
+    assert times[0] < 50
+    assert 200 < times[1] < 250
 
 
 def test_what_several_devices_do_not_do_is_refused() -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tnplan.executor.bond_limited.network import BondLimitedStep, contract_with_bond_limit
-from tnplan.executor.bond_limited.over_ranks import ArrayExchange, contract_over_ranks
+from tnplan.executor.bond_limited.over_ranks import HEADER, ArrayExchange, contract_over_ranks
 from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.device.protocols.communicator import Communicator
 
@@ -27,12 +27,14 @@ class StepWork:
     """What steps take: the bytes that are there, and at most, and how many pairs are contracted.
 
     `operations` counts products, decompositions and copies by their kind, their dtype and their extents.
-    `cuts` says how many bonds lose singular values.
+    `cuts` says how many bonds lose singular values. `messages` go to other ranks or come from there, with
+    so many bytes each way.
     """
 
     def __init__(self) -> None:
         self.live_bytes, self.peak_bytes = 0, 0
         self.pairs, self.cuts = 0, 0
+        self.messages, self.sent_bytes, self.received_bytes = 0, 0, 0
         self.operations: Counter[tuple[Any, ...]] = Counter()
 
     def take(self, size_bytes: int) -> None:
@@ -256,11 +258,28 @@ def dry_run(
 
 
 class ShapeExchange(ArrayExchange):
-    """What brings shapes from rank to rank."""
+    """What brings shapes from rank to rank, and counts the messages of what has values."""
 
-    def __init__(self, ranks: Communicator, library: ShapeLibrary) -> None:
+    def __init__(self, ranks: Communicator, library: ShapeLibrary, work: StepWork) -> None:
         super().__init__(ranks, np)
-        self._library = library
+        self._library, self._work = library, work
+
+    def send(self, peer: int, numbers: Sequence[int], array: ShapeArray | None = None) -> None:
+        """Send numbers, and perhaps a shape."""
+        super().send(peer, numbers, array)
+        self._work.sent_bytes += self._counted(array)
+
+    def receive(self, peer: int) -> tuple[list[int], Any]:
+        """What the peer sends next."""
+        numbers, array = super().receive(peer)
+        self._work.received_bytes += self._counted(array)
+        return numbers, array
+
+    def _counted(self, array: ShapeArray | None) -> int:
+        """The bytes of a header and an array, each a message."""
+        self._work.messages += 1 if array is None else 2
+        header_bytes = HEADER * np.dtype(np.int64).itemsize
+        return header_bytes + (0 if array is None else array.size * array.dtype.itemsize)
 
     def _send_array(self, peer: int, array: ShapeArray) -> None:
         array.contiguous()
@@ -283,7 +302,7 @@ def dry_run_over_ranks(
             for bonds, owner in zip(network, owners, strict=False)
         ]
         neighbours = [list(bonds) for bonds in network]
-        exchange = ShapeExchange(ranks, library)
+        exchange = ShapeExchange(ranks, library, work)
         contract_over_ranks(arrays, neighbours, steps, owners, (max_bond, 0.0), exchange, dtype, library)
         return work
 

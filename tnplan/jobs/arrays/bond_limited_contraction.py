@@ -41,6 +41,7 @@ from tnplan.jobs.arrays.bond_limited_ranks import Division, contract_on_devices
 from tnplan.jobs.arrays.options import ContractionOptions, in_bytes
 from tnplan.jobs.arrays.planning import memory_bytes, read_request, stated
 from tnplan.jobs.job_options import LARGEST_RANKS
+from tnplan.planner.hardware.profile import load_profile
 from tnplan.planner.networks.contraction_path import dtype_name
 from tnplan.planner.networks.importers.subscripts import EinsumCall
 from tnplan.planner.networks.pair_network import PairNetwork, largest_component
@@ -232,7 +233,7 @@ class BondLimitedEstimate(NamedTuple):
     ----------
     time_s : float
         Seconds at `max_bond` and, where bonds are cut, at half of it, without the search of the order; of
-        several devices without their messages.
+        several devices with their messages, at the link's rate in the shipped profile "cpu".
     memory_bytes : int
         The most bytes that are there at once on a device, without the arrays that are given.
     multiply_adds : float
@@ -377,7 +378,21 @@ class _Work:
             if any(work.cuts for work in works):
                 works += [one.work(self.max_bond // 2, self._dtype) for one in self.components]
             alone = seconds_of(works, len(self._pairs.bonds))
-        return alone * share_of_time([one.part for one in self.components])
+        bonds = (self.max_bond, self.max_bond // 2)[: 1 + any(work.cuts for work in works)]
+        return alone * share_of_time([one.part for one in self.components]) + self._messages_s(bonds)
+
+    def _messages_s(self, bonds: Sequence[int]) -> float:
+        """The seconds of the messages of the rank that has most, with each limit: they go one by one."""
+        if self._devices == 1:
+            return 0.0
+        tier = load_profile("cpu").link(self._devices)
+        return sum(
+            max(
+                tier.messages_s(work.messages, work.sent_bytes + work.received_bytes)
+                for work in one.works(bond, self._dtype)
+            )
+            for bond in bonds for one in self.components
+        )  # fmt: skip
 
     def check_memory(self, peak_bytes: float | None = None, purpose: str = "") -> None:
         """Refuse what does not fit a device: the contraction, or what takes so much."""

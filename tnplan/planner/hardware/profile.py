@@ -45,6 +45,10 @@ class Tier:
     curve_bytes: tuple[float, ...] = ()
     curve_bytes_per_s: tuple[float, ...] = ()
 
+    def messages_s(self, messages: float, size_bytes: float) -> float:
+        """The seconds of messages one after another: a latency each, and all bytes at the constant rate."""
+        return messages * self.latency_s + size_bytes / self.bytes_per_s
+
 
 @dataclass(frozen=True)
 class GemmCurve:
@@ -269,6 +273,11 @@ class Profile:
                 f"choose another precision (it has: {known}) or profile",
             )
         return rates[precision]
+
+    def link(self, devices: int) -> Tier:
+        """The fastest tier that so many devices share, or the slowest of all."""
+        reaching = [tier for tier in self.tiers if not tier.devices or tier.devices >= devices]
+        return (reaching or self.tiers[-1:])[0]
 
     def codec(self, setting: str) -> CodecRates:
         """The figures of a codec; raises where the profile has none."""

@@ -24,7 +24,7 @@ from tnplan.questions.estimates.chain_cost import chain_cost, mpo_cost, stabiliz
 from tnplan.questions.estimates.contraction_cost import contraction_cost
 from tnplan.questions.estimates.cost import Cost, is_gpu, of_threads, room_bytes
 from tnplan.questions.estimates.pauli_pilot import pauli_cost
-from tnplan.questions.estimates.peps_cost import peps_cost
+from tnplan.questions.estimates.peps_cost import peps_costs
 from tnplan.questions.estimates.state_cost import (
     compressed_cost,
     least_devices,
@@ -76,7 +76,7 @@ class MethodEstimate:
         Why it is not possible.
     needs_devices : int or None
         The least number of devices that it fits on, where that is known; of contraction the least of those
-        that the estimate is for.
+        that the estimate is for, and of a PEPS of these and powers of two.
     remark : str
         What else there is to say: that a longer search may cut the cost, or that the host is meant.
 
@@ -327,14 +327,15 @@ def method_rows(
     if method == "statevector":
         kind = STATISTICAL if query.is_random or is_sample else EXACT
         return _state_rows(query, options, profile, kind, counts)
-    if method in (*ON_ONE_RANK, *ON_REQUEST):  # on one device, however many are there
+    if method == "peps":
+        costs, needs = peps_costs(query, profile, options, min(pilot_s, LONGEST_PILOT_S), counts)
+        return [_row(method, count, costs.get(count), ESTIMATE, limit_bytes, needs) for count in counts]
+    if method in ON_ONE_RANK:  # on one device, however many are there
         truncates = options.max_bond is not None or options.cutoff is not None
         kind = STATISTICAL if is_sample else ESTIMATE if truncates else EXACT
-        kind = ESTIMATE if method == "peps" else kind
         cost = stabilizer_cost(query) if method == "stabilizer" else None
-        if method in ON_REQUEST:
-            cost = mpo_cost(query, profile, options) if method == "mpo" else None
-            cost = cost or peps_cost(query, profile, options, min(pilot_s, LONGEST_PILOT_S))
+        if method == "mpo":
+            cost = mpo_cost(query, profile, options)
         elif method == "mps":
             cost = chain_cost(query, profile, options, min(pilot_s, LONGEST_PILOT_S))
         needs = None if cost is None or cost.memory_bytes > limit_bytes else 1

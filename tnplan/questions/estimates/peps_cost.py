@@ -1,13 +1,14 @@
 """The cost of PEPS: bonds grow by the operator Schmidt ranks of the gates; what follows has known shapes.
 
 Sweeps of messages, and bonds that are smaller than ranks allow, are known from pilots: the same gates with
-small bonds.
+small bonds. Of several ranks the work of each is counted, with what it sends and receives.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
 from math import ceil, inf, log, log2, prod
@@ -19,12 +20,13 @@ import numpy as np
 from tnplan.circuits.gates import PAULI_MATRICES, letters_of
 from tnplan.executor.peps.levels import DisjointGates, Pair, levels_of
 from tnplan.executor.peps.messages import iterated_messages
-from tnplan.executor.peps.regions import LOOP_BOND, RegionPlan
+from tnplan.executor.peps.partition import parts_of_graph
+from tnplan.executor.peps.regions import LOOP_BOND, PlannedRegion, RegionPlan
 from tnplan.executor.peps.state import BATCH_BYTES, PepsState
-from tnplan.planner.hardware.profile import Profile
+from tnplan.planner.hardware.profile import Profile, Tier
 from tnplan.questions.engines.mps import EXACT_CUTOFF
 from tnplan.questions.engines.peps import MOST_SWEEPS, TOLERANCE, pieces_of, words_of
-from tnplan.questions.estimates.cost import Cost, slowness
+from tnplan.questions.estimates.cost import Cost, room_bytes, slowness
 from tnplan.questions.options import QuestionOptions
 from tnplan.questions.questions import CircuitQuery, ExpectationValues, Sample
 
@@ -52,8 +54,11 @@ FACTOR = 3.0
 """By how much the time may be off: messages take as many sweeps as they take."""
 OBJECTS_BYTES, GATE_BYTES = 4e4, 500.0
 """What small objects take, and those of a gate."""
-WIDE = 16
-"""Bytes of a complex128, in which bonds are cut."""
+WIDE, WEIGHT_BYTES = 16, 8
+"""Bytes of a complex128, in which bonds are cut, and of a weight."""
+LEVEL_MESSAGES, SWEEP_MESSAGES, STATE_MESSAGES = 3, 2, 2
+"""Exchanges and gatherings of ranks in a level of gates, a sweep, and before and after the regions of a
+state."""
 MOST_WORDS = 8
 """Words whose regions are looked at; the others are taken as these."""
 LARGEST_PILOT, PILOT_SHARE, LEAST_PILOT_S = 512, 0.1, 0.5
@@ -62,18 +67,26 @@ LARGEST_PILOT, PILOT_SHARE, LEAST_PILOT_S = 512, 0.1, 0.5
 
 @dataclass
 class PepsWork:
-    """What is done: numbers of calls, of elements and of real operations, and the bytes there at once."""
+    """What a rank does: numbers of calls, of elements and of real operations, and the bytes there at once.
+
+    `messages` counts exchanges with other ranks and gatherings, of so many bytes each way.
+    """
 
     calls: dict[str, float] = field(default_factory=partial(defaultdict, float))
     moved: dict[str, float] = field(default_factory=partial(defaultdict, float))
     operations: dict[str, float] = field(default_factory=partial(defaultdict, float))
     peak_bytes: float = 0.0
+    messages: float = 0.0
+    sent_bytes: float = 0.0
+    received_bytes: float = 0.0
 
-    def seconds(self, rate: float) -> float:
-        """The time at so many real operations a second."""
+    def seconds(self, rate: float, link: Tier) -> float:
+        """The time at so many real operations a second, with the messages over a link."""
         calls = CALLS["start"] + sum(CALLS[kind] * n for kind, n in self.calls.items())
         calls += sum(MOVED[kind] * n for kind, n in self.moved.items())
-        return slowness() * calls + sum(n / SHARE_OF_RATE[kind] for kind, n in self.operations.items()) / rate
+        operations = sum(n / SHARE_OF_RATE[kind] for kind, n in self.operations.items())
+        messages_s = link.messages_s(self.messages, self.received_bytes)
+        return slowness() * calls + operations / rate + messages_s
 
 
 @dataclass
@@ -107,37 +120,55 @@ class _Run:
         return np.dtype(self.options.dtype).itemsize
 
 
-def peps_cost(query: CircuitQuery, profile: Profile, options: QuestionOptions, limit_s: float) -> Cost:
-    """What a PEPS takes on one device; where bonds are limited, with a second run at half of the bond.
+def peps_costs(
+    query: CircuitQuery, profile: Profile, options: QuestionOptions, limit_s: float, counts: Sequence[int]
+) -> tuple[dict[int, Cost], int | None]:
+    """What a PEPS takes on each number of devices, and the least number whose memory suffices: of these
+    numbers and powers of two. Where bonds are limited, with a second run at half of the bond.
 
     Pilots of `limit_s` at most say what shapes do not: the gates with a smaller bond, and the messages.
     """
-    gates = pieces_of(query)
-    pieces = [levels_of([(gate.qubits, gate.matrix) for gate in piece]) for piece in gates]
+    pieces = [levels_of([(gate.qubits, gate.matrix) for gate in piece]) for piece in pieces_of(query)]
     run, bond = _Run(query, pieces, options), options.max_bond
-    rate = profile.rate(options.dtype, options.precision)
-    work, reached = peps_work(run, bond, None)
-    seconds = work.seconds(rate)
-    allowed_s = min(limit_s, max(LEAST_PILOT_S, PILOT_SHARE * seconds))
-    pilots = _pilots(run, min(reached, bond or reached), rate, allowed_s)
-    if pilots:
-        known = _forecast(pilots, bond or reached, options.precision)
-        work, reached = peps_work(run, bond, known)
-        seconds = work.seconds(rate)
+    rate, link = profile.rate(options.dtype, options.precision), profile.link(1)
+    (alone,), asked = peps_work(run, bond, None)
+    allowed_s = min(limit_s, max(LEAST_PILOT_S, PILOT_SHARE * alone.seconds(rate, link)))
+    pilots = _pilots(run, min(asked, bond or asked), (rate, link), allowed_s)
+    costs = dict[int, Cost]()
+    powers = (1 << k for k in range(query.n_qubits.bit_length()))
+    for count in sorted({*counts, *powers}):
+        if count <= query.n_qubits and (count in counts or count < _least(costs, profile)):
+            costs[count] = _cost_on(run, count, pilots, asked, profile)
+    least = _least(costs, profile)
+    return costs, int(least) if least < inf else None
+
+
+def _least(costs: Mapping[int, Cost], profile: Profile) -> float:
+    """The least number of devices whose memory suffices; infinity where none does."""
+    fitting = (count for count, cost in costs.items() if cost.memory_bytes <= room_bytes(profile))
+    return min(fitting, default=inf)
+
+
+def _cost_on(run: _Run, ranks: int, pilots: Sequence[Pilot], asked: int, profile: Profile) -> Cost:
+    """What a PEPS takes on some devices; `asked` is the largest bond that gates ask for without pilots."""
+    options, bond = run.options, run.options.max_bond
+    works, reached = peps_work(run, bond, _forecast(pilots, bond or asked, options.precision), ranks)
+    runs = [works]
     is_cut = bond is not None and reached > bond and (not pilots or pilots[-1].is_cut)
-    if bond is not None and is_cut and not isinstance(query.question, Sample):
+    if bond is not None and is_cut and not isinstance(run.query.question, Sample):
         bond = max(1, bond // 2)
-        half, _ = peps_work(run, bond, _forecast(pilots, bond, options.precision))
-        seconds += half.seconds(rate)
-        work.peak_bytes = max(work.peak_bytes, half.peak_bytes)  # small bonds have larger regions
-    memory_bytes = OBJECTS_BYTES + GATE_BYTES * sum(map(len, gates)) + work.peak_bytes
-    return Cost(1, memory_bytes, seconds, FACTOR)
+        runs.append(peps_work(run, bond, _forecast(pilots, bond, options.precision), ranks)[0])
+    rate, link = profile.rate(options.dtype, options.precision), profile.link(ranks)
+    seconds = sum(max(work.seconds(rate, link) for work in works) for works in runs)
+    peak_bytes = max(work.peak_bytes for works in runs for work in works)  # small bonds: larger regions
+    n_gates = sum(len(piece) for piece in pieces_of(run.query))
+    return Cost(ranks, OBJECTS_BYTES + GATE_BYTES * n_gates + peak_bytes, seconds, FACTOR)
 
 
-def _pilots(run: _Run, bond: int, rate: float, allowed_s: float) -> list[Pilot]:
+def _pilots(run: _Run, bond: int, rates: tuple[float, Tier], allowed_s: float) -> list[Pilot]:
     """Runs with the largest bond, of the limit and its halves, that takes no more than this, and its half."""
     bond = min(bond, LARGEST_PILOT)
-    while bond > 1 and peps_work(run, bond, None, has_values=False)[0].seconds(rate) > allowed_s:
+    while bond > 1 and peps_work(run, bond, None, has_values=False)[0][0].seconds(*rates) > allowed_s:
         bond //= 2
     return [] if bond <= 1 else [_pilot(run, each) for each in (bond // 2, bond) if each > 1]
 
@@ -182,40 +213,41 @@ def _forecast(pilots: Sequence[Pilot], bond: int, precision: str) -> Pilot | Non
 
 
 def peps_work(
-    run: _Run, max_bond: int | None, known: Pilot | None, has_values: bool = True
-) -> tuple[PepsWork, int]:
-    """One run with a limit, and the largest bond that its gates ask for."""
-    query, work, number, reached = run.query, PepsWork(), 0, 1
-    shapes = _Shapes(query.n_qubits, [p for levels in run.pieces for level in levels for p in level.pairs])
+    run: _Run, max_bond: int | None, known: Pilot | None, ranks: int = 1, has_values: bool = True
+) -> tuple[list[PepsWork], int]:
+    """What each rank does in one run with a limit, and the largest bond that its gates ask for."""
+    query, works, number, reached = run.query, [PepsWork() for _ in range(ranks)], 0, 1
+    pairs = [pair for levels in run.pieces for level in levels for pair in level.pairs]
+    shapes = _Shapes(query.n_qubits, pairs, ranks)
     for piece, levels in enumerate(run.pieces):
         for level in levels:
             bonds = {} if known is None else {
                 edge: bond for edge, bond in known.bonds[number].items() if bond < known.bond
             }  # fmt: skip
-            reached = max(reached, _apply(shapes, level, (max_bond or inf, bonds), work, run.item))
+            reached = max(reached, _apply(shapes, level, (max_bond or inf, bonds), works, run.item))
             number += 1
         is_limited = reached > (max_bond or inf)
         sweeps = 1.0 if not is_limited else SWEEPS if known is None else known.sweeps[piece]
-        _messages(shapes, sweeps, work, run.item)
+        _messages(shapes, sweeps, works, run.item)
         if isinstance(query.question, ExpectationValues) and has_values:
-            _values(shapes, query.question, sweeps if is_limited else None, work, run.item)
+            _values(shapes, query.question, sweeps if is_limited else None, works, run.item)
         elif isinstance(query.question, Sample):
-            # Each string sends two messages an edge along the tree, and more around it.
-            sizes = sum(size * sum(shape[:-1]) for size, shape in shapes.sized())
-            work.operations["samples"] += query.question.shots * 8 * 6 * sizes
-    work.calls["qubits"] += query.n_qubits
-    return work, reached
+            _samples(shapes, query.question.shots, works, run.item)
+    for work in works:
+        work.calls["qubits"] += query.n_qubits
+    return works, reached
 
 
 class _Shapes:
-    """A state by its extents, as `RegionValues` looks at it."""
+    """A state by its extents, as `RegionValues` looks at it, and the rank of each site."""
 
-    def __init__(self, n_qubits: int, pairs: Sequence[Pair]) -> None:
+    def __init__(self, n_qubits: int, pairs: Sequence[Pair], ranks: int) -> None:
         self.bonds: dict[Pair, int] = dict.fromkeys(((min(p), max(p)) for p in pairs), 1)
         self.neighbours: list[list[int]] = [[] for _ in range(n_qubits)]
         for a, b in self.bonds:
             self.neighbours[a].append(b)
             self.neighbours[b].append(a)
+        self.owners = parts_of_graph(self.neighbours, ranks)
 
     @property
     def weights(self) -> Mapping[Pair, int]:
@@ -225,26 +257,65 @@ class _Shapes:
     @property
     def tensors(self) -> list[Any]:
         """Things with the shapes of the tensors."""
-        return [SimpleNamespace(shape=shape) for _, shape in self.sized()]
+        return [SimpleNamespace(shape=self.shape(site)) for site in range(len(self.neighbours))]
+
+    def cut(self, bond: int) -> _Shapes:
+        """The same with no larger bonds."""
+        small = copy(self)
+        small.bonds = {edge: min(extent, bond) for edge, extent in self.bonds.items()}
+        return small
 
     def shape(self, site: int) -> tuple[int, ...]:
         """The extents of a tensor."""
         return (*(self.bonds[min(site, end), max(site, end)] for end in self.neighbours[site]), 2)
 
-    def sized(self) -> Iterator[tuple[int, tuple[int, ...]]]:
-        """The size and the shape of each tensor."""
-        for site in range(len(self.neighbours)):
-            shape = self.shape(site)
-            yield prod(shape), shape
+    def sides(self, site: int, end: int) -> tuple[int, ...]:
+        """The same: other bonds by their extents, that with a neighbour, the qubit."""
+        bond, others = self.bonds[min(site, end), max(site, end)], sorted(self.shape(site)[:-1])
+        others.remove(bond)
+        return *others, bond, 2
 
-    def elements(self) -> int:
-        """Of all tensors."""
-        return sum(size for size, _ in self.sized())
+    def elements(self, rank: int | None = None) -> int:
+        """Of the tensors of a rank, or of all."""
+        return sum(
+            prod(self.shape(site)) for site in range(len(self.owners)) if rank in (None, self.owners[site])
+        )
+
+    def fetched(self, sites: Collection[int]) -> int:
+        """Elements of tensors and of the messages to them."""
+        return sum(
+            prod(shape) + sum(bond**2 for bond in shape[:-1])
+            for site in sites
+            for shape in [self.shape(site)]
+        )
+
+    def matrices(self, rank: int) -> int:
+        """Elements of the messages from the sites of a rank and to them."""
+        return 2 * sum(
+            bond**2
+            for edge, bond in self.bonds.items()
+            if rank in (self.owners[edge[0]], self.owners[edge[1]])
+        )
+
+
+def _send(works: Sequence[PepsWork], source: int, targets: Collection[int], size_bytes: float) -> None:
+    """Count what a rank sends to others."""
+    for target in targets:
+        if target != source:
+            works[source].sent_bytes += size_bytes
+            works[target].received_bytes += size_bytes
+
+
+def _meet(works: Sequence[PepsWork], count: float) -> None:
+    """Count exchanges and gatherings of all ranks, where there are several."""
+    for work in works if len(works) > 1 else ():
+        work.messages += count
 
 
 def _apply(
-    shapes: _Shapes, level: DisjointGates, limits: tuple[float, Mapping[Pair, int]], work: PepsWork, item: int
-) -> int:
+    shapes: _Shapes, level: DisjointGates, limits: tuple[float, Mapping[Pair, int]],
+    works: Sequence[PepsWork], item: int,
+) -> int:  # fmt: skip
     """A level of gates; the largest bond that they ask for.
 
     Bonds are no more than the first of `limits`, and than those that are known.
@@ -261,51 +332,78 @@ def _apply(
         new = min(old * rank, known.get(edge, old * rank), *(prod(shapes.shape(end)) // old for end in edge))
         largest_bond = max(largest_bond, new)
         grown[edge] = new = int(min(new, max_bond))
-        ends = sorted(tuple(sorted(shapes.shape(end))) for end in edge)
-        key = (*ends, old, rank)
-        groups[key] += 1
-        sizes[key] = sum(prod(end) for end in ends), max(prod(end) for end in ends), old * rank, new, old
-    work.calls["gates"] += len(level.pairs) + len(level.singles)
-    live = item * shapes.elements()
+        # The order of the ends, and which of two ranks cuts, are those of `PepsState.apply`.
+        ends = sorted([(shapes.sides(a, b), a), (shapes.sides(b, a), b)], key=lambda end: end[0])
+        owners = [shapes.owners[site] for _, site in ends]
+        cutter, n = owners[(a + b) % 2], old * rank
+        for owner in {*owners}:
+            key = (*ends[0][0], *ends[1][0], old, rank, *owners, owner, cutter)
+            own = [prod(sides) for (sides, _), one in zip(ends, owners, strict=True) if one == owner]
+            groups[key] += 1
+            sizes[key] = sum(own), max(own), n, new, old
+            works[owner].calls["gates"] += 1
+            _send(works, owner, [cutter], WIDE * n * n)
+        _send(works, cutter, {*owners}, WIDE * n * new)
+        _send(works, cutter, range(len(works)), WEIGHT_BYTES * new)
+    for site in level.singles:
+        works[shapes.owners[site]].calls["gates"] += 1
+    live = [item * shapes.elements(rank) for rank in range(len(works))]
     for key, count in groups.items():
         both, largest, n, new, old = sizes[key]
+        owner, cutter = key[-2:]
+        work = works[owner]
         at_once = min(count, max(1, BATCH_BYTES["numpy"] // (item * largest)))
         work.calls["batches"] += ceil(count / at_once)
         work.calls["pairs"] += count
         work.moved["gates"] += count * both * (1 + new / old) * item / WIDE
-        flop = 16 * both * (old + new) + EIGEN_FLOP * float(n) ** 3 * WIDE / item
+        flop = 16 * both * (old + new) + (owner == cutter) * EIGEN_FLOP * float(n) ** 3 * WIDE / item
         work.operations["gates"] += count * flop
         # While a bond is cut: both factors, their product, what LAPACK overwrites, vectors and projectors.
         cut = item * both + WIDE * (5 * n * n + 4 * n * new)
         put = item * both * (1 + 1.5 * new / old) + WIDE * 2 * n * new
-        work.peak_bytes = max(work.peak_bytes, live + at_once * max(cut, put))
+        work.peak_bytes = max(work.peak_bytes, live[owner] + at_once * max(cut, put))
+    _meet(works, LEVEL_MESSAGES)
     shapes.bonds |= grown
     return largest_bond
 
 
-def _messages(shapes: _Shapes, sweeps: float, work: PepsWork, item: int) -> None:
+def _messages(shapes: _Shapes, sweeps: float, works: Sequence[PepsWork], item: int) -> None:
     groups: Counter[tuple[int, ...]] = Counter()
     for a, ends in enumerate(shapes.neighbours):
         for b in ends:
-            bond = shapes.bonds[min(a, b), max(a, b)]
-            others = sorted(shapes.shape(a)[:-1])
-            others.remove(bond)
-            groups[*others, bond] += 1
-    largest = 0.0
-    for shape, count in groups.items():
-        size = 2 * prod(shape)
+            *sides, bond, _ = shapes.sides(a, b)
+            groups[shapes.owners[a], *sides, bond] += 1
+            _send(works, shapes.owners[a], [shapes.owners[b]], sweeps * item * bond**2)
+    largest = [0.0] * len(works)
+    for (owner, *shape), count in groups.items():
+        size, work = 2 * prod(shape), works[owner]
         at_once = max(1, BATCH_BYTES["numpy"] // (item * size))
         work.calls["sends"] += sweeps * ceil(count / at_once)
         work.calls["edges"] += sweeps * count
         work.moved["messages"] += sweeps * count * size * item / WIDE
         work.operations["messages"] += sweeps * count * 8 * size * sum(shape)
-        largest = max(largest, min(count, at_once) * item * size)
-    matrices = 2 * sum(bond**2 for bond in shapes.bonds.values())
-    work.peak_bytes = max(work.peak_bytes, item * (shapes.elements() + 2 * matrices) + 3 * largest)
+        largest[owner] = max(largest[owner], min(count, at_once) * item * size)
+    _meet(works, SWEEP_MESSAGES * sweeps)
+    for rank, work in enumerate(works):
+        live = item * (shapes.elements(rank) + 2 * shapes.matrices(rank))
+        work.peak_bytes = max(work.peak_bytes, live + 3 * largest[rank])
+
+
+def _samples(shapes: _Shapes, shots: int, works: Sequence[PepsWork], item: int) -> None:
+    """Strings, a share of each rank, which fetches the whole state before."""
+    # Each string sends two messages an edge along the tree, and more around it.
+    all_shapes = [shapes.shape(site) for site in range(len(shapes.owners))]
+    sizes = sum(prod(shape) * sum(shape[:-1]) for shape in all_shapes)
+    for site, owner in enumerate(shapes.owners):
+        _send(works, owner, range(len(works)), item * shapes.fetched([site]))
+    _meet(works, 1)
+    for work in works:
+        work.operations["samples"] += shots / len(works) * 8 * 6 * sizes
+        work.peak_bytes = max(work.peak_bytes, item * shapes.fetched(range(len(shapes.owners))))
 
 
 def _values(
-    shapes: _Shapes, question: ExpectationValues, sweeps: float | None, work: PepsWork, item: int
+    shapes: _Shapes, question: ExpectationValues, sweeps: float | None, works: Sequence[PepsWork], item: int
 ) -> None:
     """Values of words: the regions that the run will take, by their shapes.
 
@@ -314,24 +412,50 @@ def _values(
     words = words_of(question)
     small = shapes
     if sweeps is not None and max(shapes.bonds.values(), default=1) > LOOP_BOND:
-        small = _Shapes(len(shapes.neighbours), list(shapes.bonds))
-        small.bonds = {edge: min(bond, LOOP_BOND) for edge, bond in shapes.bonds.items()}
-        _messages(small, sweeps, work, item)
+        small = shapes.cut(LOOP_BOND)
+        _messages(small, sweeps, works, item)
     costs = _RegionCosts(small)
     values = costs if small is shapes else _RegionCosts(shapes, costs)
     some = words[:MOST_WORDS]
     for word in some:
         values.of_word({qubit: PAULI_MATRICES[letter] for qubit, letter in letters_of(*word).items()})
     share = len(words) / max(1, len(some))
-    work.calls["words"] += len(words)
-    for region_costs in {id(costs): costs, id(values): values}.values():
-        work.calls["regions"] += share * len(region_costs.found)
-        work.calls["steps"] += share * region_costs.n_steps
-        work.operations["regions"] += share * region_costs.operations
-        work.moved["regions"] += share * region_costs.moved * item / WIDE
-        live = shapes.elements() + 2 * sum(bond**2 for bond in shapes.bonds.values())
-        live += small.elements() if small is not shapes else 0
-        work.peak_bytes = max(work.peak_bytes, item * (live + region_costs.peak))
+    for region_costs, state in {id(costs): (costs, small), id(values): (values, shapes)}.values():
+        most, fetched = _shared(state, region_costs.found, works, share * item)
+        for rank, work in enumerate(works):
+            work.calls["regions"] += share * len(region_costs.found)
+            work.calls["steps"] += most * share * region_costs.n_steps
+            work.operations["regions"] += most * share * region_costs.operations
+            work.moved["regions"] += most * share * region_costs.moved * item / WIDE
+            live = shapes.elements(rank) + shapes.matrices(rank) + fetched
+            live += small.elements(rank) if small is not shapes else 0
+            work.peak_bytes = max(work.peak_bytes, item * (live + region_costs.peak))
+    for work in works:
+        work.calls["words"] += len(words)
+
+
+def _shared(
+    shapes: _Shapes, found: Sequence[PlannedRegion], works: Sequence[PepsWork], item: float
+) -> tuple[float, int]:
+    """Regions of ranks, which fetch tensors for them, of so many bytes an element; as `RegionValues` has it.
+
+    Returns the share of the work of the rank with most, and the elements that are fetched at once.
+    """
+    count = len(works)
+    if count == 1:
+        return 1.0, 0
+    regions = [region for region in found if region.multiplications < inf]
+    regions.sort(key=lambda region: -region.multiplications)
+    largest = 0
+    for number, region in enumerate(regions):
+        rank = number % count
+        away = [site for site in region.inside if shapes.owners[site] != rank]
+        largest = max(largest, shapes.fetched(away))
+        for site in away:
+            _send(works, shapes.owners[site], [rank], item * shapes.fetched([site]))
+    _meet(works, STATE_MESSAGES + ceil(len(regions) / count))
+    most, total = (sum(region.multiplications for region in shared) for shared in (regions[::count], regions))
+    return most / (total or 1.0), largest
 
 
 class _RegionCosts(RegionPlan):

@@ -309,12 +309,10 @@ def _word_copies(words: Sequence[tuple[int, int]], n_bits: int, dtype: str, gpu:
 
 def _exchange_s(plan: PassPlan, profile: Profile, local_bytes: float, devices: int) -> float:
     """The seconds of all exchanges: of m qubits, all but one in 2^m of the amplitudes move."""
-    reaching = [tier for tier in profile.tiers if not tier.devices or tier.devices >= devices]
-    tier = (reaching or profile.tiers[-1:])[0]
-    seconds = 0.0
+    tier, seconds = profile.link(devices), 0.0
     for step in plan.steps:
         if not isinstance(step, Pass):
-            seconds += tier.latency_s + local_bytes * (1 - 2.0 ** -len(step.pairs)) / tier.bytes_per_s
+            seconds += tier.messages_s(1, local_bytes * (1 - 2.0 ** -len(step.pairs)))
     return seconds
 
 
