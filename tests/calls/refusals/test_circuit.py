@@ -196,7 +196,7 @@ OBSERVABLES: list[Row] = [
     (("o.txt", "Z0\nQ1\n"), "o.txt: line 2", "'Q1' is not a Pauli word", "write a sum such as"),
     (("o.txt", "# nothing\n"), "o.txt", "has no observables", "write one per line"),
     (("o.json", "{}"), "o.json", "is not a list", "give a list of observables"),
-    (("o.json", '["Z0", 5]'), "o.json: entry 1", "is 5", "give its text"),
+    (("o.json", '["Z0", 5]'), "o.json: entry 1", "is of type int", "give a text such as"),
     (("o.json", '[{"Z9": 1}]'), "o.json: entry 0", "names qubit 9", "use qubits 0 to 2"),
     (("o.json", '[{"Z0": "a"}]'), "o.json: entry 0", 'has the coefficient "a"', "give a number or [real"),
     (("o.json", "[{}]"), "o.json: entry 0", "is empty", "give words with their"),
