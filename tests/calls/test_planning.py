@@ -179,7 +179,7 @@ REFUSED_PLANS: list[Row] = [
     ({"threshold": "unlimited"}, "--threshold", "'unlimited' is not a size", "write bytes, or a"),
     ({"compress": "x"}, "--compress", "'x' is unknown", "give exchange="),
     ({"compress": 5}, "--compress", "is of type int", "give exchange="),
-    ({"path": tnplan.workload.lattice(2, 2, 1)}, "path", "is of type TensorNetwork", "give the path of a search"),
+    ({"path": tnplan.workload.lattice(2, 2, 1)}, "path", "is of type TensorNetwork", "give the path of"),
 ]
 # fmt: on
 

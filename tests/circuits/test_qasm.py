@@ -43,7 +43,7 @@ LONG = "9" * 20
         (HEAD2 + "cx q[0], q[0];", "line 5 (cx): acts on one qubit twice; name each qubit once"),
         (HEAD3 + "cx q, q[0];", "line 5 (cx): acts on one qubit twice"),
         (HEAD2 + "x q[9];", "line 5 (x): has index 9 in a register of 3; use 0 to 2"),
-        (HEAD3 + "for int i in [0:4] {\n x q[i]; }", "line 6 (x): has index 3 in a register of 3; use 0 to 2"),
+        (HEAD3 + "for int i in [0:4] {\n x q[i]; }", "line 6 (x): has index 3 in a register of 3; use"),
         (HEAD3 + "rx(1 / 0) q[0];", "line 5 (rx): divides by 0; give another divisor"),
         (HEAD3 + "nope q;", "line 5 (nope): uses gate 'nope', which is not defined; define it before, or"),
         (HEAD3 + "x p;", "line 5 (x): uses 'p', which is not declared; declare it before"),

@@ -250,7 +250,7 @@ def test_completion_of_bash_is_defined(tmp_path: Path) -> None:
 
 
 def test_every_line_of_commands_is_run_or_listed() -> None:
-    """A line beside a command is one too, and one of a program is known; the tables list what is in a page."""
+    """A line beside a command is one too, and one of a program is known; tables list what is in a page."""
     known = tuple(rf"{word} " for word in (*RUN, *LISTED))
     lines = [line for page in PAGES for _, line in lines_of(page)]
     assert [line for line in lines if is_command(line) and not line.startswith(known)] == []

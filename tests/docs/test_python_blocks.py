@@ -25,7 +25,8 @@ PYTHON = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 BASH = re.compile(r"^```bash\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 FILE = re.compile(r"\"([A-Za-z][\w.-]*\.[a-z]\w+)\"")
 LIBRARIES = {
-    "torch", "jax", "cirq", "qiskit", "quimb", "pyscf", "pennylane", "scipy", "qiskit_addon_sqd", "matplotlib",
+    "torch", "jax", "cirq", "qiskit", "quimb", "pyscf", "pennylane", "scipy", "qiskit_addon_sqd",
+    "matplotlib",
 }  # fmt: skip
 """What a block may import that tnplan does not bring; without it the page ends there."""
 LONGEST_S = 500
@@ -73,7 +74,7 @@ INSTALLS = ("module ", "python -m venv ", "source ", "pip ", "conda ", "srun -n 
 
 
 def blocks_of(page: Path) -> list[str]:
-    """The blocks of Python up to the first that imports a library that is not here: later ones may need it."""
+    """The blocks of Python up to the first whose libraries are not here: later ones may need it."""
     blocks = PYTHON.findall(page.read_text(encoding="utf-8"))
     return list(takewhile(lambda block: not missing(block), blocks))
 

@@ -299,7 +299,9 @@ def _read(source: Source | Any) -> tuple[TensorNetwork, str | Path | None]:
         # Values of a network in hand are the caller's: the path names no file of them.
         return TensorNetwork(structure, [], np.result_type(np.float32, *map(stated_dtype, arrays)).name), None
     if not isinstance(source, str | os.PathLike):
-        raise InputError("network", f"is of type {type(source).__name__}", "give a network, a path, or a file of one")
+        raise InputError(
+            "network", f"is of type {type(source).__name__}", "give a network, a path, or a file of one"
+        )
     file = Path(source)
     structure, dtype, tensors_file, values = read_network(file)
     return TensorNetwork(structure, values or [], dtype, file.name.removesuffix(".json")), tensors_file

@@ -117,7 +117,9 @@ def slurm(
     if output is not None:
         check_writable(output, schedule)
     if not isinstance(schedule, Schedule | str | os.PathLike):
-        raise InputError("schedule", f"is of type {type(schedule).__name__}", "give what `plan` returns, or its file")
+        raise InputError(
+            "schedule", f"is of type {type(schedule).__name__}", "give what `plan` returns, or its file"
+        )
     file = "schedule.json" if isinstance(schedule, Schedule) else str(schedule)
     plan = schedule if isinstance(schedule, Schedule) else load_schedule(schedule)
     ranks = _ranks(plan, devices)

@@ -17,7 +17,7 @@ CALLS: list[Row] = [
     ((("Z0", []), {}), "strings", "holds no sample", "give at least one"),
     ((("Z0", {"00": 0}), {}), "strings", "holds no sample", "give at least one"),
     ((("Z0", {"00": -1}), {}), "strings: key '00'", "has the weight -1", "give a number of 0 or more"),
-    ((("Z0", [0, 1]), {}), "strings", "are of type list", "give a file, counts as a dict, or a boolean array"),
+    ((("Z0", [0, 1]), {}), "strings", "are of type list", "give a file, counts as a dict, or a"),
     ((("Z0", 7), {}), "strings", "are of type int", "give a file"),
     ((("Z0", np.zeros((2, 2))), {}), "strings", "are an array of shape (2, 2)", "give a file"),
     ((("Z0", "none.txt"), {}), "none.txt", "cannot be read (No such file", "check the name and the"),

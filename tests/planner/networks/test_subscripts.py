@@ -101,7 +101,7 @@ WRONG_CALLS: list[Row] = [
     (("ab", None), "operand 0", "is of type NoneType", "give an array, or its"),
     (("ab", (2.5, 2)), "operand 0", "is of type tuple, without a shape", "give an array, or its extents"),
     (((2, 3),), "lists of indices", "have no operand", "give arrays, each followed by its list"),
-    (((2, 3), "ab"), "lists of indices", "have an object of type str in place of", "give an equation first, or a list"),
+    (((2, 3), "ab"), "lists of indices", "have an object of type str in", "give an equation first, or"),
     (((2, 3), [[0], 1]), "lists of indices", "[0] is not a label", "name indices by"),
     (((2, 3), [..., ...]), "lists of indices", "two ellipses", "give one ellipsis at"),
     (((2, 3), [0, "a"], (3,), ["b"]), "lists of indices",

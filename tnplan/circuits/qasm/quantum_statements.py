@@ -82,7 +82,7 @@ class QuantumStatements:
             if index >= len(symbol.numbers):
                 raise Mistake(
                     f"has index {index} in a register of {len(symbol.numbers)}",
-                    f"use 0 to {len(symbol.numbers) - 1}"
+                    f"use 0 to {len(symbol.numbers) - 1}",
                 )
             qubits.append(symbol.numbers[index])
         self._apply(name, params, (), tuple(qubits))
