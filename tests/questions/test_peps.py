@@ -194,7 +194,7 @@ def test_auto_leaves_it_out_and_refusals_say_why() -> None:
     wide = tnplan.Circuit(GateSequence(3, tuple(gates)))
     with pytest.raises(tnplan.InputError, match="acts on 3 qubits, but 'peps' takes at most 2"):
         wide.expectation("Z0", method="peps")
-    with pytest.raises(tnplan.InputError, match="answers expectation only of circuits of gates"):
+    with pytest.raises(tnplan.InputError, match="answers expectation only of gates"):
         circuit.expectation("Z0", method="peps", depolarizing=0.1)
     with pytest.raises(tnplan.InputError, match="does not answer amplitudes"):
         circuit.amplitudes("0" * 20, method="peps")

@@ -47,7 +47,7 @@ AMPLITUDES: list[Row] = [
     (lambda c: c.amplitudes(["0.0"], open_qubits=[1]), "--bitstrings",
      "['0.0'] does not fit open qubits", "give one string of 3"),
     (lambda c: c.amplitudes("000", depolarizing=0.1), "--method",
-     "answers amplitudes only of circuits of gates", "ask for sample, expectation,"),
+     "answers amplitudes only of gates", "ask for sample, expectation,"),
     (lambda _: tnplan.Circuit(GateSequence(30, ())).amplitudes("0" * 30, method="statevector", memory="1MiB"),
      "--memory", "allows a rank 1.00 MiB, and 16", "use --precision fp32"),
     (lambda c: c.amplitudes("000", state=MIXED), "--method",
