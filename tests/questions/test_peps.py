@@ -306,8 +306,8 @@ def test_states_go_to_quimb_and_come_back() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda state: "a state", "start: is str"),
-        (lambda state: (state, [1.0]), "start: is tuple"),
+        (lambda state: "a state", "start: is of type str"),
+        (lambda state: (state, [1.0]), "start: is of type tuple"),
         (lambda state: (state, {"b0,1": np.zeros(2)}), "has no positive weights of bond b0,1"),
         (lambda state: state.isel({"k0": 0}), "has not one tensor per site|has no"),
     ],
