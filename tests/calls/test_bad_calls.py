@@ -146,7 +146,7 @@ def test_sizes_of_contractions_may_be_text() -> None:
 # fmt: off
 REFUSED: list[Row] = [
     (lambda: tnplan.execute(tnplan.load_path("path.json")), "schedule",
-     "is ContractionPath", "`plan` returns"),
+     "is of type ContractionPath", "`plan` returns"),
     (lambda: tnplan.execute(tnplan.plan(replace(tnplan.load_path("path.json"), tensors=None))), "--tensors",
      "the schedule names no file", "give an .npz"),
     (lambda: tnplan.from_einsum("ij,jk->ik", np.ones((3, 4)), np.ones((4, 5))), "operands",

@@ -151,7 +151,7 @@ def test_the_large_steps_of_a_schedule(capsys: pytest.CaptureFixture[str]) -> No
 
 # fmt: off
 REFUSED_SEARCHES: list[Row] = [
-    ({"unlimited": False}, "limit", "is given nowhere", "give one limit"),
+    ({"unlimited": False}, "limit", "is not given", "give one limit"),
     ({"max_tensor": 4}, "limit", "is given twice", "give one limit"),
     ({"devices": 2}, "limit", "belong together", "give both"),
     ({"resume": True}, "--resume", "is only for --method joint", "leave it out"),
@@ -160,7 +160,7 @@ REFUSED_SEARCHES: list[Row] = [
     ({"time": "soon"}, "--time", "is 'soon'", 'give seconds, or "auto"'),
     ({"start": ["absent"]}, "absent", "cannot be read (No such file", "check the name and the"),
     ({"output": "absent/p.json"}, "absent/p.json", "its folder does not exist or", "choose a folder that"),
-    ({"network": [("a", "b")]}, "network", "is list", "give a network"),
+    ({"network": [("a", "b")]}, "network", "is of type list", "give a network"),
 ]
 # fmt: on
 
@@ -178,8 +178,8 @@ REFUSED_PLANS: list[Row] = [
     ({"memory": "0"}, "--memory", "'0' is not a size", "write bytes, or a"),
     ({"threshold": "unlimited"}, "--threshold", "'unlimited' is not a size", "write bytes, or a"),
     ({"compress": "x"}, "--compress", "'x' is unknown", "give exchange="),
-    ({"compress": 5}, "--compress", "is int", "give exchange="),
-    ({"path": tnplan.workload.lattice(2, 2, 1)}, "path", "is TensorNetwork", "give the path of a search"),
+    ({"compress": 5}, "--compress", "is of type int", "give exchange="),
+    ({"path": tnplan.workload.lattice(2, 2, 1)}, "path", "is of type TensorNetwork", "give the path of"),
 ]
 # fmt: on
 

@@ -90,7 +90,9 @@ def test_qiskit_parameters_are_bound_later() -> None:
             bound.bind({**values, "phi[0]": wrong}).gate_sequence()
     with pytest.raises(InputError, match=r"^observable: is a sum on 2 qubits; give a sum on 3"):
         tnplan.propagate(tnplan.GateSequence(3, ()), observable)
-    with pytest.raises(InputError, match=r"(?m)^observable: is 5; give its text or a PauliSum$"):
+    with pytest.raises(
+        InputError, match=r"(?m)^observable: is of type int; give a text such as .*, or a PauliSum$"
+    ):
         tnplan.propagate(tnplan.GateSequence(3, ()), 5)
 
 

@@ -156,7 +156,7 @@ def test_inputs_are_set(tmp_path: Path) -> None:
     for wrong, message in (
         ({"t": 1}, r"c\.qasm: line 1 \(input\): has no value for 'b'; give a value: parameters b=VALUE"),
         ({"t": 1, "b": 2, "x": 0}, "^parameter x: is not an input of"),
-        ({"t": "nope", "b": 2}, "^parameter t: 'nope': uses 'nope', which is not declared"),
+        ({"t": "nope", "b": 2}, "^parameter t: is 'nope'; write a number"),
         ({"t": "1 +", "b": 2}, r"^parameter t: line 1: is not OpenQASM"),
         ({"t": [1], "b": 2}, r"^parameter t: is \[1\]; give a number"),
         ({"t": float("nan"), "b": 2}, "number nan; let all numbers be finite"),

@@ -31,7 +31,7 @@ def test_included_files_lie_beside_the_file(tmp_path: Path) -> None:
     deep = tmp_path / "inner" / "deep.inc"
     with pytest.raises(InputError) as caught:
         parse_qasm(text, place, tmp_path)
-    assert str(caught.value) == f"{deep}: line 3 (h): has index 9 of 2; use 0 to 1"
+    assert str(caught.value) == f"{deep}: line 3 (h): has index 9 in a register of 2; use 0 to 1"
     deep.write_text("gate deep a { x a; }\n")
     assert [gate.name for gate in parse_qasm(text + "deep q;", place, tmp_path).gates] == ["deep", "deep"]
     deep.write_text("gate deep a { ry(1 / 0) a; }\n")

@@ -183,7 +183,7 @@ QASMS: list[tuple[str, str]] = [
     ("", "c.qasm: circuit: has 0 qubits"), ("OPENQASM;\n", "c.qasm: line 1: is not OpenQASM"),
     ("OPENQASM 9.0;\nqreg q[2];\n", "line 1: is OpenQASM 9; write"),
     (QASM + "foo q[0];\n", "uses gate 'foo', which is not defined"),
-    (QASM + "h q[2];\n", "line 6 (h): has index 2 of 2"),
+    (QASM + "h q[2];\n", "line 6 (h): has index 2 in a register of 2"),
     (QASM + "rz q[1];\n", "line 6 (rz): has 0 angles; give 1"),
     (QASM + "reset q[1];\n", "c.qasm: line 6 (reset): is not a gate"),
     (QASM + "creg c[1];\nmeasure q[0]->c[0];\nx q[0];\n", "acts on qubit 0 after its measurement"),

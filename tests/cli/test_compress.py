@@ -27,7 +27,7 @@ def test_there_and_back(saved: Path, capsys: pytest.CaptureFixture[str]) -> None
     packed = saved.with_name("t.npy.tnz")
     back = saved.with_name("back.npy")
     assert run(["compress", str(saved), "--bound", "5e-3"]) == 0
-    assert "half of a mirrored array; range bound 0.005" in capsys.readouterr().out
+    assert "mirror image left out; range bound 0.005" in capsys.readouterr().out
     assert run(["decompress", str(packed), "-o", str(back)]) == 0
     assert str(back) in capsys.readouterr().out
     assert saved.read_bytes() == before

@@ -157,7 +157,7 @@ def test_integrals_that_the_host_cannot_hold(
     monkeypatch.setattr(diagonalization, "host_memory", lambda: (2**40, 2**30))
     Path("large").write_text("&FCI NORB=1000,NELEC=2,MS2=0 &END\n 0.5 1 1 1 1\n")
     said = refused(capsys, ["large", "--alpha", "a.txt"])
-    assert "large: NORB: is 1000: the integrals take 1.82 TiB, and 1.00 GiB may be taken" in said
+    assert "large: NORB: is 1000, and the integrals need 1.82 TiB, but the limit is 1.00 GiB" in said
 
 
 def test_reading_holds_the_integrals_once(files: Path) -> None:

@@ -91,3 +91,10 @@ def test_python_and_the_command_line_each_have_their_words() -> None:
     assert str(refused.value).startswith("hardware: ")
     assert refused.value.line.startswith("--hardware: ")
     assert refused.value.line.endswith("(see docs/reference/hardware.md#fields)")
+
+
+def test_of_a_long_problem_the_middle_is_left_out() -> None:
+    error = InputError("a", f"is {list(range(1000))}", "give less")
+    assert error.problem.startswith("is [0, 1, 2,")
+    assert error.problem.endswith(", 998, 999]")
+    assert len(error.problem) < 700

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -38,10 +39,15 @@ LISTED = {
     "apptainer": "needs Apptainer and an image",
     "enroot": "needs Enroot and an image",
     "mkdir": "makes a folder in the user's home, for Docker",
+    "python3": "makes an environment; tests/house/test_installation.py installs",
+    ".": "activates that environment",
+    "eval": "changes the user's shell; test_completion_of_bash_is_defined runs bash's",
     "nsys": "is NVIDIA's profiler, and profiles a GPU",
     "ncu": "is NVIDIA's profiler, and profiles a GPU",
 }
 """The first words of those that are not, and why."""
+SHELL = {".", "source", "export", "eval", "cd", "git", "conda", "curl", "sudo"}
+"""Words that begin a line of commands, also where no such program is installed."""
 REPLACED = {
     r"--time \d{2,}\b": ("--time 1", "budgets of minutes"),
     r"tnplan search (?!.*--time)": ("tnplan search --time 1 ", "the budget of a minute where none is given"),
@@ -167,6 +173,12 @@ def run(block: Block, commands: list[str], folder: Path) -> None:
             assert (here / name).stat().st_mtime_ns != before.get(name), f"{command}: {name} is as before"
 
 
+def is_command(line: str) -> bool:
+    """Whether a line begins with a program of this machine or a word of the shell."""
+    word, _, rest = line.partition(" ")
+    return bool(rest) and (word in SHELL or shutil.which(word) is not None)
+
+
 def ranks(commands: list[str]) -> int:
     """The most ranks that one of some commands has."""
     return max(int(count) for line in commands for count in re.findall(r"-n (\d+)", line) or ["1"])
@@ -227,10 +239,21 @@ def test_scripts_of_jobs_write_their_result(text: str, tmp_path: Path) -> None:
     assert (tmp_path / "result.npy").exists()
 
 
+def test_completion_of_bash_is_defined(tmp_path: Path) -> None:
+    (line,) = (line for page in PAGES for _, line in lines_of(page) if "bash_source" in line)
+    done = subprocess.run(
+        ["bash", "-euc", f"{line}\ncomplete -p tnplan"], cwd=tmp_path, env=environment_of(tmp_path),
+        capture_output=True, text=True, timeout=LONGEST_S, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("tnplan\n")
+
+
 def test_every_line_of_commands_is_run_or_listed() -> None:
-    """A line beside a command is one too; and what the tables list or replace is still in a page."""
+    """A line beside a command is one too, and one of a program is known; tables list what is in a page."""
     known = tuple(rf"{word} " for word in (*RUN, *LISTED))
     lines = [line for page in PAGES for _, line in lines_of(page)]
+    assert [line for line in lines if is_command(line) and not line.startswith(known)] == []
     for page in PAGES:
         commands = dict(lines_of(page))
         shown = {number for number, line in commands.items() if line.startswith(known)}

@@ -194,7 +194,7 @@ def test_auto_leaves_it_out_and_refusals_say_why() -> None:
     wide = tnplan.Circuit(GateSequence(3, tuple(gates)))
     with pytest.raises(tnplan.InputError, match="acts on 3 qubits, but 'peps' takes at most 2"):
         wide.expectation("Z0", method="peps")
-    with pytest.raises(tnplan.InputError, match="answers expectation only of circuits of gates"):
+    with pytest.raises(tnplan.InputError, match="answers expectation only of gates"):
         circuit.expectation("Z0", method="peps", depolarizing=0.1)
     with pytest.raises(tnplan.InputError, match="does not answer amplitudes"):
         circuit.amplitudes("0" * 20, method="peps")
@@ -306,8 +306,8 @@ def test_states_go_to_quimb_and_come_back() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda state: "a state", "start: is str"),
-        (lambda state: (state, [1.0]), "start: is tuple"),
+        (lambda state: "a state", "start: is of type str"),
+        (lambda state: (state, [1.0]), "start: is of type tuple"),
         (lambda state: (state, {"b0,1": np.zeros(2)}), "has no positive weights of bond b0,1"),
         (lambda state: state.isel({"k0": 0}), "has not one tensor per site|has no"),
     ],

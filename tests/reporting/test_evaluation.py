@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
@@ -144,6 +145,18 @@ def test_a_plateau_names_its_cause(
     assert (last.devices, last.cause) == (devices, cause)
     assert words in last.text
     assert {row[0]: row[-1] for row in slice_table(found).rows}[str(devices)] == f"{cause}: {last.text}"
+
+
+def test_without_slices_exchanges_are_no_local_work() -> None:
+    """All steps are then done once, and their exchanges count all the same."""
+    path = load_path(ROOT / "paths" / "sycamore_n53_m10_unsliced_flops.json")
+    found = project([path], load_profile("dgx-h100"), [1, 16])
+    (plateau,) = plateaus(found)
+    stated = re.search(r"([\d.]+) % of the time is local work", plateau.text)
+    exchanged = found.rows[-1].exchange_share
+    assert stated is not None
+    assert exchanged > 0.05
+    assert float(stated[1]) == pytest.approx(100 * (1 - exchanged), abs=2)
 
 
 @pytest.mark.slow

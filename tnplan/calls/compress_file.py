@@ -102,7 +102,9 @@ def decompress_file(source: str | Path, output: str | Path | None = None) -> dic
     """
     name = str(file_path(source))
     if output is None and not name.endswith(SUFFIX):
-        raise InputError(name, f"does not end in {SUFFIX}", "name the output with -o")
+        raise InputError(
+            name, f"does not end in {SUFFIX}, so that the output has no name", "name the output with -o"
+        )
     target = file_path(output) if output is not None else Path(name.removesuffix(SUFFIX))
     if output is None and target.exists():
         raise InputError(str(target), "already exists", "name the output with -o")

@@ -90,7 +90,7 @@ def report(
     [1, 2]
     """
     if isinstance(paths, str) or not isinstance(paths, Sequence):
-        raise InputError("paths", f"is {type(paths).__name__}", "give a list of paths")
+        raise InputError("paths", f"is of type {type(paths).__name__}", "give a list of paths")
     options = ReportOptions(memory, threshold, precision, policy, baseline_time, baseline, price, html)
     options.check(*paths, hardware)
     read = [read_to_plan(path)[0] for path in paths]

@@ -299,7 +299,9 @@ def _read(source: Source | Any) -> tuple[TensorNetwork, str | Path | None]:
         # Values of a network in hand are the caller's: the path names no file of them.
         return TensorNetwork(structure, [], np.result_type(np.float32, *map(stated_dtype, arrays)).name), None
     if not isinstance(source, str | os.PathLike):
-        raise InputError("network", f"is {type(source).__name__}", "give a network, a path, or a file of one")
+        raise InputError(
+            "network", f"is of type {type(source).__name__}", "give a network, a path, or a file of one"
+        )
     file = Path(source)
     structure, dtype, tensors_file, values = read_network(file)
     return TensorNetwork(structure, values or [], dtype, file.name.removesuffix(".json")), tensors_file
@@ -335,7 +337,7 @@ def _check_limit(
     limits = (max_tensor is not None) + unlimited
     if limits > 1 or (not limits and devices is None):
         raise InputError(
-            "limit", f"is given {'twice' if limits else 'nowhere'}",
+            "limit", "is given twice" if limits else "is not given",
             "give one limit: --devices with --hardware, --max-tensor, or --unlimited",
             topic="hardware profiles",
         )  # fmt: skip

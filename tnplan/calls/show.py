@@ -125,7 +125,9 @@ def show(
     UseChain(0 large steps of 1)
     """
     if not isinstance(schedule, Schedule | str | os.PathLike):
-        raise InputError("schedule", f"is {type(schedule).__name__}", "give what `plan` returns, or its file")
+        raise InputError(
+            "schedule", f"is of type {type(schedule).__name__}", "give what `plan` returns, or its file"
+        )
     source = None if isinstance(schedule, Schedule) else schedule
     if top is not None:
         check_count("--top", top)

@@ -82,6 +82,7 @@ def slurm(
         A multiple of the ranks of a group. Default: those that were planned for.
     per_node : int, optional
         Devices of a node. Default: those of the profile's first tier, or 4 where that joins several nodes.
+        All nodes get equally many ranks: the largest number up to this that divides all ranks.
     device : {"auto", "cpu", "gpu"}
         What a rank computes on. "auto": the CPU for the profile "cpu", else a GPU each.
     launcher : {"openmpi", "mpich", "cray"}
@@ -116,7 +117,9 @@ def slurm(
     if output is not None:
         check_writable(output, schedule)
     if not isinstance(schedule, Schedule | str | os.PathLike):
-        raise InputError("schedule", f"is {type(schedule).__name__}", "give what `plan` returns, or its file")
+        raise InputError(
+            "schedule", f"is of type {type(schedule).__name__}", "give what `plan` returns, or its file"
+        )
     file = "schedule.json" if isinstance(schedule, Schedule) else str(schedule)
     plan = schedule if isinstance(schedule, Schedule) else load_schedule(schedule)
     ranks = _ranks(plan, devices)

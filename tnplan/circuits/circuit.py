@@ -128,7 +128,7 @@ class GateSequence:
         object.__setattr__(self, "gates", tuple(self.gates))
         for number, gate in enumerate(self.gates):
             if not isinstance(gate, Gate):
-                raise InputError(f"gate {number}", f"is {type(gate).__name__}", "give a tnplan.Gate")
+                raise InputError(f"gate {number}", f"is of type {type(gate).__name__}", "give a tnplan.Gate")
             outside = [qubit for qubit in gate.qubits if not 0 <= qubit < self.n_qubits]
             if outside:
                 raise InputError(

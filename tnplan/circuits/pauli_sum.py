@@ -514,7 +514,8 @@ def parse(observable: str, n_qubits: int) -> PauliSum:
     Raises InputError for what is no such sum and for qubits that the circuit does not have.
     """
     if not isinstance(observable, str):
-        raise InputError("--observable", f"is {observable!r}", "give its text or a PauliSum")
+        problem = f"is of type {type(observable).__name__}"
+        raise InputError("--observable", problem, "give a text such as 0.5*X0 X1 - Z3, or a PauliSum")
     terms: list[tuple[int, int, complex]] = []
     position = 0
     # TERM takes a sign, a number and a word, each of which may be missing; a term has one of the

@@ -425,7 +425,9 @@ def _check(operations: Sequence[Operation], n_qubits: int, n_bits: int, place: s
         elif isinstance(operation, Measurement | Reset):
             check_qubits([operation.qubit], n_qubits, location)
         elif not isinstance(operation, Conditional | WhileLoop | BitAssignment):
-            raise InputError(location, f"is {type(operation).__name__}", "give a gate or another operation")
+            raise InputError(
+                location, f"is of type {type(operation).__name__}", "give a gate or another operation"
+            )
         for bit in _bits(operation):
             if not 0 <= bit < n_bits:
                 raise InputError(location, f"names classical bit {bit}", f"use bits 0 to {n_bits - 1}")

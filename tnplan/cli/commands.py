@@ -177,11 +177,11 @@ def decompress(call: Call, as_json: bool, **options: Any) -> None:
 
 
 def _say_codec(report: dict[str, Any], as_json: bool) -> None:
-    kind = report["coder"] + ("" if report["mirror"] == "none" else ", half of a mirrored array")
+    kind = report["coder"] + ("" if report["mirror"] == "none" else ", mirror image left out")
     limit = "lossless" if report["mode"] == "lossless" else f"{report['mode']} bound {report['bound']:g}"
     line = (
         f"{report['array_bytes']} bytes of {report['dtype']}, {report['stream_bytes']} compressed: "
-        f"ratio {report['ratio']:.2f} ({kind}; {limit}) in {report['time_s']:.3g} s"
+        f"ratio {report['ratio']:.2f} ({'; '.join(dict.fromkeys((kind, limit)))}) in {report['time_s']:.3g} s"
     )
     say_result(report, as_json, [line], [report["output"]])
 

@@ -98,6 +98,10 @@ def in_python(message: str) -> str:
     )
 
 
+LONGEST = 600
+"""Characters of a problem; of a longer one the middle is left out."""
+
+
 class InputError(ValueError):
     """A file, an option or a value that cannot be used.
 
@@ -132,6 +136,8 @@ class InputError(ValueError):
     ) -> None:
         # Arrays show as several lines.
         place, problem = (" ".join(text.split()) if "\n" in text else text for text in (place, problem))
+        if len(problem) > LONGEST:  # a list or an array of a user
+            problem = f"{problem[: LONGEST // 2]} ... {problem[-LONGEST // 2 :]}"
         super().__init__(in_python(f"{place}: {problem}; {remedy}"))
         self.place = place
         self.problem = problem

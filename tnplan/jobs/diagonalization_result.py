@@ -174,7 +174,7 @@ class Diagonalization(Solved):
         labels = f"{'irrep':>7}" if any(irrep is not None for *_, irrep in rows) else ""
         yield f"{'root':>4}{'energy (Ha)':>20}{'residual':>12}{'S^2':>10}{labels}"
         for number, (energy, residual, square, irrep) in enumerate(rows):
-            shown = "unknown" if square is None else f"{square:.5f}"
+            shown = "unknown" if square is None else f"{square:z.5f}"
             yield f"{number:>4}{energy:>20.10f}{residual:>12.1e}{shown:>10}{irrep or '':>7}".rstrip()
         if "growth" in report:
             yield from _growth_lines(report["growth"])

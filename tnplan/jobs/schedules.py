@@ -291,7 +291,9 @@ def _prepare(request: ExecutionRequest, options: JobOptions) -> ExecutionProblem
     """Read and check everything that a run needs, on rank 0; raises InputError."""
     origin, engine, is_sharded = request.schedule, request.engine, request.result == "sharded"
     if not isinstance(origin, Schedule | str | os.PathLike):
-        raise InputError("schedule", f"is {type(origin).__name__}", "give what `plan` returns, or its file")
+        raise InputError(
+            "schedule", f"is of type {type(origin).__name__}", "give what `plan` returns, or its file"
+        )
     folder = Path() if isinstance(origin, Schedule) else file_path(origin).parent
     plan = origin if isinstance(origin, Schedule) else load_schedule(origin)
     if isinstance(origin, Schedule):
@@ -370,9 +372,7 @@ def _slices_text(slices: str | tuple[int, int] | None) -> str | None:
 def _check_outputs(target: Path, sharded: bool, plan: Schedule, *sources: object) -> None:
     """Refuse outputs that cannot be written, or would replace one of the `sources` that is a file."""
     if target.suffix != ".npy":
-        raise InputError(
-            "--output", f"{str(target)!r} does not end in .npy", "give a name that ends in .npy"
-        )
+        raise InputError("--output", f"{str(target)!r} does not end in .npy", "give a name that ends in .npy")
     check_writable(target, *sources)
     _check_document(target.with_suffix(".json"), REPORT_FORMAT, sources)
     if sharded:
@@ -417,7 +417,9 @@ def _tensors(schedule: Schedule, tensors: Tensors, algebra: Algebra | None) -> l
     exactly = None if algebra is None else algebra.exactly
     network = Network(schedule.leaves, schedule.output, schedule.size_dict)
     if not isinstance(tensors, str | Path | Sequence):
-        raise InputError("tensors", f"is {type(tensors).__name__}", "give a list of arrays, or an .npz file")
+        raise InputError(
+            "tensors", f"is of type {type(tensors).__name__}", "give a list of arrays, or an .npz file"
+        )
     if isinstance(tensors, str | Path):
         arrays = load_tensors(tensors, network, schedule.dtype, exactly)
     else:

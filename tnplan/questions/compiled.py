@@ -246,7 +246,9 @@ def _gate_list(circuit: AskableCircuit, names: Sequence[str], options: QuestionO
         query = (circuit.bind(values) if values else circuit).query(read_expectation("Z0"), options)
         n_qubits, is_few = query.n_qubits, query.n_qubits <= DIRECT_QUBITS
         if query.gates is None or not is_few or chosen_method(query, options) != "statevector":
-            raise InputError("circuit", "is too large, or has more than gates", "ask without compile")
+            raise InputError(
+                "circuit", "is too large, or has measurements, resets or channels", "ask without compile"
+            )
         return query.gates.gates
 
     gates = trigonometric_gates(read, names)

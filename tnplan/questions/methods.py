@@ -64,7 +64,7 @@ def why_not(method: str, query: CircuitQuery, options: QuestionOptions) -> tuple
             return "--method", f"{method!r} answers {name} only in pure states, but the input state is mixed"
         return (
             "--method",
-            f"{method!r} answers {name} only of circuits of gates, but this circuit has more than gates",
+            f"{method!r} answers {name} only of gates, but the circuit has measurements or channels",
         )
     if (reason := _why_not_option(method, query, options)) is not None:
         return reason

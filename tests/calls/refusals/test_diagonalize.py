@@ -170,7 +170,7 @@ COMMANDS: list[Row] = [
     ("h.fcidump --alpha a.txt -o o.npz --no-checkpoint --resume", "--resume",
      "has no checkpoint", "give the --output of"),
     ("h.fcidump --alpha a.txt --memory 1kB", "h.fcidump: NORB",
-     "is 6: the integrals take 3.73", "give fewer orbitals or"),
+     "is 6, and the integrals need 3.73", "give fewer orbitals or"),
     ("odd.fcidump --alpha a.txt", "beta", "has 2 electrons where alpha has 3", "give beta strings of"),
     ("odd.fcidump --alpha a.txt --beta a.txt", "a.txt: line 1",
      "fills 3 orbitals, not 2", "give strings of the"),

@@ -23,7 +23,7 @@ X = np.array([[0, 1], [1, 0]], dtype=np.complex128)
 # fmt: off
 OBJECTS: list[Row] = [
     (lambda: GateSequence(2, gate("x", (0,))), "circuit", "has Gate as gates", "give a tuple of gates"),
-    (lambda: GateSequence(2, (3,)), "gate 0", "is int", "give a tnplan.Gate"),
+    (lambda: GateSequence(2, (3,)), "gate 0", "is of type int", "give a tnplan.Gate"),
     (lambda: GateSequence(1.5, ()), "circuit", "has [1.5] as a number of qubits", "give whole numbers"),
     (lambda: Gate("x", "0", X), "gate x", "has '0' as qubits", "give whole numbers"),
     (lambda: Gate("x", (0.0,), X), "gate x", "has (0.0,) as qubits", "give whole numbers"),
@@ -32,7 +32,7 @@ OBJECTS: list[Row] = [
     (lambda: Measurement(None, 0), "measurement", "has [None] as a qubit", "give whole numbers"),
     (lambda: Reset("0"), "reset", "has ['0'] as a qubit", "give whole numbers"),
     (lambda: Channel(0, (X,)), "channel", "has 0 as qubits", "give whole numbers"),
-    (lambda: CircuitProgram(2, 0, (3,)), "operation 0", "is int", "give a gate or another operation"),
+    (lambda: CircuitProgram(2, 0, (3,)), "operation 0", "is of type int", "give a gate or another operation"),
     (lambda: CircuitProgram(2, 0.5, ()), "program", "has [0.5] as a number of bits", "give whole numbers"),
     (lambda: GateSequence(2, (gate("x", (2,)),)), "gate 0 (x)", "acts on qubit 2", "use qubits 0 to 1"),
     (lambda: gate("cz", (0, 0)), "gate cz", "acts on qubits (0, 0)", "name one qubit or more"),
@@ -150,15 +150,15 @@ PROGRAMS: list[Row] = [
      "has no value for 'a'", "give a value: --set a=VALUE"),
 ]
 RANGES: list[Row] = [
-    ("x q[0:3];", "c.qasm: line 4 (x)", "has index 3 of 3", "use 0 to 2"),
-    ("x q[3:];", "c.qasm: line 4 (x)", "has index 3 of 3", "use 0 to 2"),
-    ("x q[:5];", "c.qasm: line 4 (x)", "has index 5 of 3", "use 0 to 2"),
-    ("x q[-4:2];", "c.qasm: line 4 (x)", "has index -4 of 3", "use 0 to 2"),
-    ("let a = q[1:7];", "c.qasm: line 4", "has index 7 of 3", "use 0 to 2"),
-    ("reset q[1:3];", "c.qasm: line 4 (reset)", "has index 3 of 3", "use 0 to 2"),
-    ("c = measure q[0:9];", "c.qasm: line 4 (measure)", "has index 9 of 3", "use 0 to 2"),
-    ("if (c[0:4] == 1) {x q;}", "c.qasm: line 4 (if)", "has index 4 of 3", "use 0 to 2"),
-    ("x q[5:-1:0];", "c.qasm: line 4 (x)", "has index 5 of 3", "use 0 to 2"),
+    ("x q[0:3];", "c.qasm: line 4 (x)", "has index 3 in a register of 3", "use 0 to 2"),
+    ("x q[3:];", "c.qasm: line 4 (x)", "has index 3 in a register of 3", "use 0 to 2"),
+    ("x q[:5];", "c.qasm: line 4 (x)", "has index 5 in a register of 3", "use 0 to 2"),
+    ("x q[-4:2];", "c.qasm: line 4 (x)", "has index -4 in a register of 3", "use 0 to 2"),
+    ("let a = q[1:7];", "c.qasm: line 4", "has index 7 in a register of 3", "use 0 to 2"),
+    ("reset q[1:3];", "c.qasm: line 4 (reset)", "has index 3 in a register of 3", "use 0 to 2"),
+    ("c = measure q[0:9];", "c.qasm: line 4 (measure)", "has index 9 in a register of 3", "use 0 to 2"),
+    ("if (c[0:4] == 1) {x q;}", "c.qasm: line 4 (if)", "has index 4 in a register of 3", "use 0 to 2"),
+    ("x q[5:-1:0];", "c.qasm: line 4 (x)", "has index 5 in a register of 3", "use 0 to 2"),
 ]
 OTHERS: list[Row] = [
     *((lambda ask=ask: ask(5), "circuit", "is of type int", "give a file, a GateSequence, or")

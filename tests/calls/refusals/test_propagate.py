@@ -22,7 +22,7 @@ WIDE = GateSequence(4, (gate("h", (0,)), Gate("large", (0, 1, 2, 3), np.eye(16, 
 # fmt: off
 CALLS: list[Row] = [
     ({"circuit": None}, "circuit", "is of type NoneType", "give a file"),
-    ({"observable": 5}, "--observable", "is 5", "give its text or a"),
+    ({"observable": 5}, "--observable", "is of type int", "give a text such as"),
     ({"observable": parse("Z2", 3)}, "--observable", "is a sum on 3 qubits", "give a sum on 2"),
     ({"observable": NAN}, "--observable", "magnitudes add up to nan", "give at most 1.79769e+308 in"),
     ({"truncation": 5}, "truncation", "is 5", "give a tnplan.Truncation"),

@@ -34,7 +34,7 @@ CALLS: list[Row] = [
     ({"mode": "fast"}, "--mode", "'fast' is unknown", "choose from compiled"),
     ({"threads": 0}, "--threads", "is 0", "give an integer from 1"),
     ({"observable": parse("Z4", 5)}, "--observable", "is a sum on 5 qubits", "give a sum on 2"),
-    ({"observable": 5}, "--observable", "is 5", "give its text or a"),
+    ({"observable": 5}, "--observable", "is of type int", "give a text such as"),
     ({"memory": math.nan}, "--memory", "is nan", "give a positive number"),
     ({"depolarize": "x"}, "--depolarizing", "is 'x'", "give a probability"),
     ({"amplitudes": [0]}, "--amplitudes", "'0' is not a bit string", "give 0 or 1 for each of 2 qubits"),

@@ -36,7 +36,7 @@ CALLS: list[Row] = [
     ({"counts": {"01010": 1}}, "counts", "holds strings of 5 bits, not 10", "give samples of both spins"),
     ({"counts": {}}, "counts", "holds no sample", "give at least one"),
     ({"counts": np.zeros((3, 10))}, "counts", "are an array of shape (3, 10)", "give a file, counts"),
-    ({"counts": [[True], [True, False]]}, "counts", "are a list", "give a file, counts"),
+    ({"counts": [[True], [True, False]]}, "counts", "are of type list", "give a file, counts"),
     ({"integrals": 5}, "file 5", "is not the name of a file", "give its path"),
     ({"criteria": 5}, "criteria", "is 5", "give a Criteria"),
     ({"criteria": Criteria(residual=1e-9, steps=1), "ranks": 2}, "sqd",

@@ -161,8 +161,8 @@ def test_a_partner_that_is_another_number_is_refused(
 
 def test_the_partner_of_more_digits_is_taken(file: Path) -> None:
     for lines in (
-        ["0.66347204 2 2 1 1", "0.6634720448605567 1 1 2 2"],
-        ["0.6634720448605567 2 2 1 1", "0.66347206 1 1 2 2"],
+        ["0.66347204 2 2 1 1", "0.6634720448605567 1 1 2 2", "-1.2 1 1 0 0"],
+        ["0.6634720448605567 2 2 1 1", "0.66347206 1 1 2 2", "-1.2 1 1 0 0"],
     ):
         read(file, HEADER, lines)
         assert 0.6634720448605567 in read_fcidump(file).two
@@ -172,6 +172,14 @@ def test_the_partner_of_more_digits_is_taken(file: Path) -> None:
     for other in ("0.7", "1"):
         with pytest.raises(InputError, match=r"h: line 3: gives .* of line 2 again"):
             read(file, HEADER, ["0.6 2 2 1 1", f"{other} 1 1 2 2"])
+
+
+def test_a_file_that_ends_before_the_one_electron_integrals_is_noted(file: Path) -> None:
+    """As a copy that was cut off does: its energies would be those of another Hamiltonian."""
+    electrons = [line for line in BODY if "0" not in line.split()[1:]]
+    file.write_text("\n".join([HEADER, *electrons, ""]))
+    with pytest.warns(UserWarning, match="h: has no one-electron integrals.*check that the file is complete"):
+        assert not read_fcidump(file).one.any()
 
 
 @given(st.integers(0, len(BODY) - 2), st.integers(0, 7), st.floats(1.2e-8, 1e-7), st.booleans())

@@ -140,7 +140,7 @@ def test_complex_integrals_and_orbitals_of_each_spin_are_refused(refusal: Refusa
 
 @pytest.mark.parametrize("seed", range(12))
 def test_levels_that_are_the_same_in_every_direction(seed: int) -> None:
-    """Two or three orbitals of an atom (Kanamori, 1963), beside others: no direction is told from the rest."""
+    """Two or three orbitals of an atom (Kanamori, 1963), beside others: no direction differs."""
     chance, n, others = np.random.default_rng(seed), 2 + seed % 2, seed % 3
     repulsion, exchange = chance.uniform(0.3, 1), chance.uniform(0.02, 0.2)
     two = np.zeros((n + others,) * 4)

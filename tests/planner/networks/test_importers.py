@@ -203,7 +203,7 @@ def test_cotengra_json(tmp_path: Path) -> None:
 WRONG_COTENGRA: list[Row] = [
     (({"inputs": [["a"]], "output": []}, []), "n.json: size_dict", "is missing", "give the file that"),
     (({"inputs": "a", "output": [], "size_dict": {}}, []), "n.json: inputs",
-     "is str, not list", "give the file that"),
+     "is of type str, not list", "give the file that"),
     (({"inputs": ["a"], "output": [], "size_dict": {}}, []), "n.json: inputs[0]",
      "is not a list of indices", "give the file that"),
     (({"inputs": [["a"]], "output": [], "size_dict": {}}, []), "n.json: network size_dict",
@@ -239,7 +239,7 @@ WRONG_EQUATIONS: list[Row] = [
     (("ab,b.->a", [(2, 3), (3, 2)]), "equation 'ab,b.->a'",
      "has the character '.'", "name indices by single"),
     (("ab,bc->z", [(2, 3), (3, 2)]), "equation 'ab,bc->z'",
-     "index 'z' of the output is on no operand", "list only indices of the operands"),
+     "index 'z' of the output does not belong to any operand", "list only indices of the operands"),
     (("ab,bc->aa", [(2, 3), (3, 2)]), "equation 'ab,bc->aa'", "has the index 'a' 2 times",
      "list each open index"),
 ]
@@ -335,7 +335,7 @@ def test_omeinsum_single_leaf_and_deep_trees(tmp_path: Path) -> None:
 # fmt: off
 WRONG_OMEINSUM: list[Row] = [
     ({"tree": leaf(9)}, "o.json: tree: tensorindex", "is 9", "use 1 to 4"),
-    ({"tree": {"isleaf": "no"}}, "o.json: tree: isleaf", "is str, not bool", "give the file that"),
+    ({"tree": {"isleaf": "no"}}, "o.json: tree: isleaf", "is of type str, not bool", "give the file that"),
     ({"tree": node([[1, 2]], [1], leaf(2))}, "o.json: tree.args[0]",
      "has labels [1, 2], but inputs[1]", "give the file that"),
     ({"tree": node([[1, 2]], [1], leaf(1), leaf(2))}, "o.json: tree: eins",

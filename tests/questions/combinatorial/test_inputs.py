@@ -145,7 +145,7 @@ def directed() -> Any:
         ("dimers", "grid2x2", "neither a file nor a lattice"),
         ("dimers", "king 3", "king has 1 extents"),
         ("dimers", "grid 9999x9999", "more than 1,000,000 vertices"),
-        ("dimers", 7, "graph: is int"),
+        ("dimers", 7, "graph: is of type int"),
         ("dimers", [], "has no vertex"),
         ("dimers", [(1,)], "edge 0: is"),
         ("dimers", [(1, 1)], "loop at 1"),

@@ -55,7 +55,9 @@ def check_parameters(names: tuple[str, ...], parameters: Mapping[str, Any], plac
     """Refuse parameters without a value, values of no parameter, and values that are no real numbers."""
     missing = [name for name in names if name not in parameters]
     if missing:
-        raise InputError(f"{place}: parameter {missing[0]}", "has no value", "give a value in `parameters`")
+        raise InputError(
+            f"{place}: parameter {missing[0]}", "has no value", "give its value by bind() or in `parameters`"
+        )
     unknown = [name for name in parameters if name not in names]
     if unknown:
         raise InputError(

@@ -249,6 +249,9 @@ class Declarations:
         try:
             return self.evaluator.value(parse_value(value, place))
         except Mistake as problem:
+            if value.isidentifier():
+                remedy = "write a number, such as 0.3 or pi/4"
+                raise InputError(place, f"is {value[:40]!r}", remedy) from None
             raise InputError(place, f"{value[:40]!r}: {problem.problem}", problem.remedy) from None
         finally:
             self.evaluator.has_real_quotients = False

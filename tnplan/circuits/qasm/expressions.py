@@ -398,7 +398,7 @@ def _width(value: Any) -> int:
 def _inside(index: int, size: int) -> int:
     """An index from 0, of which -1 is the last."""
     if not -size <= index < size:
-        raise Mistake(f"has index {written(index)} of {size}", f"use 0 to {size - 1}")
+        raise Mistake(f"has index {written(index)} in a register of {size}", f"use 0 to {size - 1}")
     return index % size
 
 

@@ -81,7 +81,8 @@ class QuantumStatements:
                 raise Mistake(f"uses an index for {shown(register)!r}", "name a register of qubits")
             if index >= len(symbol.numbers):
                 raise Mistake(
-                    f"has index {index} of {len(symbol.numbers)}", f"use 0 to {len(symbol.numbers) - 1}"
+                    f"has index {index} in a register of {len(symbol.numbers)}",
+                    f"use 0 to {len(symbol.numbers) - 1}",
                 )
             qubits.append(symbol.numbers[index])
         self._apply(name, params, (), tuple(qubits))

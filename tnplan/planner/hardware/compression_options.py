@@ -92,7 +92,7 @@ def lossy(pair: tuple[float, float | None] | None) -> Lossy | None:
 def parse_request(text: str) -> Request:
     """Read `exchange=1e-3,store=1e-3:4,setting=fast,checkpoints`; raises InputError."""
     if not isinstance(text, str):
-        raise InputError(PLACE, f"is {type(text).__name__}", GRAMMAR)
+        raise InputError(PLACE, f"is of type {type(text).__name__}", GRAMMAR)
     values: dict[str, str] = {}
     for item in text.split(","):
         name, equals, value = item.strip().partition("=")

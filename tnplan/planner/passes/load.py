@@ -56,7 +56,9 @@ def read_path(path: ContractionPath | str | Path) -> tuple[ContractionPath, list
     if isinstance(path, ContractionPath):
         return path, None
     if not isinstance(path, str | os.PathLike):
-        raise InputError("path", f"is {type(path).__name__}", "give the path of a search, or its file")
+        raise InputError(
+            "path", f"is of type {type(path).__name__}", "give the path of a search, or its file"
+        )
     loaded, arrays = read_any(path)
     tensors = tensors_file(path, loaded.tensors)
     return loaded if tensors is None else replace(loaded, tensors=os.path.abspath(tensors)), arrays

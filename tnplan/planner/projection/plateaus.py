@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from tnplan.common.units import count_text, figure_text, percent_text, time_text
 from tnplan.planner.hardware.profile import Profile
 from tnplan.planner.projection.projection import Projection, Row
-from tnplan.planner.schedule.schedule import Schedule
+from tnplan.planner.schedule.schedule import Schedule, StepAnnotation
 
 FLAT = 0.02
 """Changes of E_P by a smaller share are none."""
@@ -67,7 +67,7 @@ def _flat(projection: Projection, row: Row) -> Plateau:
             refused = Plateau(row.devices, "memory", text)
     if refused is not None or slower is not None:
         return refused or slower  # type: ignore[return-value]
-    text = "no path given needs fewer operations, so more devices only share out the slices"
+    text = "no path given needs fewer operations, so more devices only share the same work"
     return Plateau(row.devices, "path", text)
 
 
@@ -131,7 +131,7 @@ def _device_seconds(profile: Profile, row: Row) -> dict[str, float]:
     for step in row.schedule.steps:
         if step.once and row.schedule.sliced:
             continue
-        times = row.schedule.n_slices * step.often * row.ranks_per_group
+        times = row.schedule.n_slices * _often(row.schedule, step) * row.ranks_per_group
         for tier, tier_s in enumerate(_exchange_s(profile, step.exchange_s, step.moved_bytes_by_tier)):
             by_tier[tier] += times * tier_s
     seconds.update(zip((tier.name for tier in profile.tiers), by_tier, strict=True))
@@ -154,10 +154,15 @@ def _slow_s(profile: Profile, schedule: Schedule) -> float:
         return 0.0
     faster = 1 - profile.tiers[slow].bytes_per_s / profile.tiers[0].bytes_per_s
     parts = (
-        _exchange_s(profile, step.exchange_s, step.moved_bytes_by_tier)[slow] * step.often
+        _exchange_s(profile, step.exchange_s, step.moved_bytes_by_tier)[slow] * _often(schedule, step)
         for step in schedule.steps
     )
     return faster * sum(parts)
+
+
+def _often(schedule: Schedule, step: StepAnnotation) -> float:
+    """How often a slice carries out a step; without slices, all steps are done once, for the only one."""
+    return step.often if schedule.sliced else 1.0
 
 
 def _rounds(schedule: Schedule, devices: int) -> int:

@@ -146,7 +146,7 @@ class _FormulaFile:
             return
         literal = int(word) if word == "0" or LITERAL.fullmatch(word) else None
         if literal is None or self._n_variables is None or abs(literal) > self._n_variables:
-            remedy = "give literals of the variables of a line 'p cnf N M' before"
+            remedy = "write a line 'p cnf N M' first, then clauses of numbers from -N to N that end in 0"
             if self._is_new:
                 remedy = f"give literals up to {self._n_variables:,}, and a 0 at the end of each clause"
             raise InputError(position, f"has {shown_text(word)!r}", remedy)

@@ -80,7 +80,7 @@ def read_graph(given: Any) -> Graph:
         edges = [(*ends, data.get("weight")) for *ends, data in given.edges(data=True)]
         return _graph("graph", vertices, edges)
     if not isinstance(given, Iterable):
-        raise InputError("graph", f"is {type(given).__name__}", REMEDY)
+        raise InputError("graph", f"is of type {type(given).__name__}", REMEDY)
     listed = given.tolist() if isinstance(given, np.ndarray) else given
     edges = [tuple(edge) if isinstance(edge, Sequence) else (edge,) for edge in listed]
     for number, edge in enumerate(edges):

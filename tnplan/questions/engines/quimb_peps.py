@@ -98,7 +98,7 @@ def _of_quimb(n_qubits: int, pairs: Sequence[Pair], start: Any, dtype: str) -> _
     """The state of a network of quimb, with its gauges or with those that quimb finds."""
     network, gauges = (start[0], start[1]) if isinstance(start, tuple) else (start, None)
     if not hasattr(network, "site_ind") or not isinstance(gauges, Mapping | None):
-        problem = f"is {type(start).__name__}"
+        problem = f"is of type {type(start).__name__}"
         remedy = "give a PEPS or a TensorNetworkGenVector of quimb, or a pair with gauges"
         raise InputError(PLACE, problem, remedy)
     if gauges is None:

@@ -160,7 +160,7 @@ def test_early_lists_are_of_the_state_that_a_start_leads_to(
 
 
 def test_two_roots_are_not_those_of_the_start() -> None:
-    """Six atoms of hydrogen: quintets are the lowest states among few determinants, 22 mHa above the end's."""
+    """Six atoms of hydrogen: quintets are the lowest states among few determinants, 22 mHa above."""
     gto = pytest.importorskip("pyscf.gto", reason="needs PySCF")
     from pyscf import ao2mo, fci, scf
 

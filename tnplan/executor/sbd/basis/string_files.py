@@ -129,7 +129,7 @@ def read_bitstrings(
         rows: list[tuple[str, Any, str]] = [(text, 1.0, f"string {at}") for at, text in enumerate(source)]
         read = _checked(name, rows, lengths)
     else:
-        raise _no_strings(name, f"a {type(source).__name__}")
+        raise _no_strings(name, f"of type {type(source).__name__}")
     has_weight = read.weights > 0
     if not has_weight.any():
         raise InputError(read.path, "holds no sample", "give at least one")

@@ -166,7 +166,9 @@ def from_integers(values: Iterable[int], n_orbitals: int, n_electrons: int | Non
     numbers = [check_count(f"strings: line {line}", value, 0) for line, value in enumerate(integers, 1)]
     if any(value >> n_orbitals for value in numbers):
         raise InputError(
-            "strings", f"fill orbitals beyond the {n_orbitals}", "give integers below 2^orbitals"
+            "strings",
+            f"fill orbitals above the {n_orbitals} of the Hamiltonian",
+            "give integers below 2^orbitals",
         )
     bits = [[value >> p & 1 for p in range(n_orbitals)] for value in numbers]
     occupied = np.array(bits, bool).reshape(len(bits), n_orbitals)

@@ -17,7 +17,7 @@ def field(document: Any, key: str, kind: type[Kind], place: str, remedy: str) ->
         raise InputError(f"{place}: {key}", "is missing", remedy)
     value = document[key]
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise InputError(f"{place}: {key}", f"is {type(value).__name__}, not {kind.__name__}", remedy)
+        raise InputError(f"{place}: {key}", f"is of type {type(value).__name__}, not {kind.__name__}", remedy)
     return value
 
 

@@ -47,7 +47,7 @@ def from_cotengra(tree: Any, *, dtype: str = "complex64", name: str = "") -> Con
     ContractionPath(2 tensors, 3 indices, 1 step, 1 slice, complex64)
     """
     if not hasattr(tree, "is_complete"):
-        raise InputError(PLACE, f"is {type(tree).__name__}", "give a cotengra ContractionTree")
+        raise InputError(PLACE, f"is of type {type(tree).__name__}", "give a cotengra ContractionTree")
     if not tree.is_complete():
         raise InputError(PLACE, "is not complete", "contract all tensors in the tree first")
     names = index_names((label for term in tree.inputs for label in term), PLACE)
@@ -241,7 +241,7 @@ def _steps(path: Any) -> Sequence[Sequence[int]]:
     ):
         path = path[0]
     if not isinstance(path, Sequence):
-        raise InputError("path", f"is {type(path).__name__}", "give what opt_einsum or NumPy found")
+        raise InputError("path", f"is of type {type(path).__name__}", "give what opt_einsum or NumPy found")
     return list(path[1:] if path and path[0] == "einsum_path" else path)
 
 

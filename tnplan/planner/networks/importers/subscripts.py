@@ -114,9 +114,11 @@ def _interleaved(arguments: Sequence[Any], place: str) -> tuple[tuple[Any, ...],
     lists = [item.tolist() if hasattr(item, "tolist") else item for item in (*arguments[1::2], arguments[-1])]
     operands, terms = tuple(arguments[:-1:2]), lists[:-1]
     output = lists[-1] if len(arguments) % 2 else None
+    if not operands:
+        raise InputError(place, "have no operand", "give arrays, each followed by its list of labels")
     for term in (*terms, *([] if output is None else [output])):
         if not isinstance(term, Sequence) or isinstance(term, str | bytes):
-            problem = f"{type(term).__name__} is not a list of labels"
+            problem = f"have an object of type {type(term).__name__} in place of a list of labels"
             raise InputError(
                 place, problem, "give an equation first, or a list of labels behind every operand"
             )
@@ -133,7 +135,7 @@ def shape_of(operand: Any, number: int) -> tuple[int, ...]:
     try:
         return tuple(map(index, getattr(operand, "shape", operand)))
     except (TypeError, RuntimeError):  # the second for a nested tensor of torch
-        problem = f"is {type(operand).__name__}, and no shape"
+        problem = f"is of type {type(operand).__name__}, without a shape"
         raise InputError(f"operand {number}", problem, "give an array, or its extents") from None
 
 
@@ -194,7 +196,7 @@ def _call(
     axes = _output(terms, output, place)
     for label in axes:
         if label not in sizes:
-            problem = f"index {str(label)!r} of the output is on no operand"
+            problem = f"index {str(label)!r} of the output does not belong to any operand"
             raise InputError(place, problem, "list only indices of the operands")
         if axes.count(label) > 1:
             problem = f"has the index {str(label)!r} {axes.count(label)} times in its output"
@@ -286,7 +288,7 @@ def from_einsum(
     if path is None:
         path = _greedy(network)
     if not isinstance(path, Sequence):
-        raise InputError("path", f"is {type(path).__name__}", "give a list of pairs of positions")
+        raise InputError("path", f"is of type {type(path).__name__}", "give a list of pairs of positions")
     steps = integer_steps(path, "path")
     return ContractionPath(network, ssa_from_linear(steps, len(network.inputs)), (), dtype, name)
 

@@ -108,9 +108,11 @@ class PlanContext:
         steps, limit_bytes = self.program.steps, self.limits.arena_bytes
         worst = max(range(len(steps)), key=lambda number: steps[number].size_bytes, default=None)
         over = self.arena.size_bytes - limit_bytes
+        ranks = grid_size(self.sharded.grid)
+        each = f" on each of {ranks} ranks" if ranks > 1 else ""
         return OverLimitError(
             "tensor 0" if worst is None else f"step {worst}",
-            f"a rank of {grid_size(self.sharded.grid)} needs {size_text(self.arena.size_bytes)}, "
+            f"the contraction needs {size_text(self.arena.size_bytes)}{each}, "
             f"{size_text(over)} more than the limit of {size_text(limit_bytes)}",
             "allow more memory, use more ranks, or search a path that is sliced further",
             topic="memory",

@@ -7,6 +7,7 @@ used for is not known here.
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -98,10 +99,10 @@ def read_fcidump(
 def _check_memory(place: str, n_orbitals: int, n_pairs: int, item_bytes: int, memory_bytes: float) -> None:
     size_bytes = item_bytes * (n_pairs**2 + n_orbitals**2)
     if size_bytes > memory_bytes:
-        problem = f"the integrals take {size_text(size_bytes)}, and {size_text(memory_bytes)} may be taken"
+        problem = f"the integrals need {size_text(size_bytes)}, but the limit is {size_text(memory_bytes)}"
         raise InputError(
             f"{place}: NORB",
-            f"is {n_orbitals}: {problem}",
+            f"is {n_orbitals}, and {problem}",
             "give fewer orbitals or more memory",
             topic="memory",
         )
@@ -206,7 +207,11 @@ def _of_block(
     two, one, core = entries.by_kind(symmetry.n_orbitals)
     for lines in (two, one):
         check_momenta(lines, momenta)
-    return symmetry.one_body(one), symmetry.two_body(two), symmetry.constant(core)
+    bodies = symmetry.one_body(one), symmetry.two_body(two), symmetry.constant(core)
+    if len(two.values) and not len(one.values):
+        problem = "has no one-electron integrals, which are taken as 0; check that the file is complete"
+        warnings.warn(f"{entries.place}: {problem}", stacklevel=2)
+    return bodies
 
 
 def _of_spins(
