@@ -85,7 +85,7 @@ def sampled(options: argparse.Namespace, seed: int) -> Any:
     """The rows of a seed, as users sample; exact probabilities of all strings come last."""
     circuit = circuit_of(options.gates, options.rows, options.columns, options.layers, seed)
     use = ContractionOptions(
-        device=options.device, precision="fp32", memory=options.memory, hardware=options.hardware, seed=seed
+        device=options.device, memory=options.memory, hardware=options.hardware, seed=seed
     )
     rows, found = [], []
     for target in options.targets:
@@ -96,7 +96,8 @@ def sampled(options: argparse.Namespace, seed: int) -> Any:
         row = {
             "seed": seed, "target": target, "best_of": 2**plan.n_open, "at_once": plan.at_once,
             "log10_products": log10(state.plan.products), "slices": state.plan.n_slices,
-            "needed_GB": state.needed_bytes / 1e9, "plan_s": planned - begin, "predicted_s": plan.time_s,
+            "needed_GB": state.needed_bytes / 1e9, "precision": state.precision,
+            "plan_s": planned - begin, "predicted_s": plan.time_s,
         }  # fmt: skip
         if options.plan_only:
             yield row

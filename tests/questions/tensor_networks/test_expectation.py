@@ -233,9 +233,7 @@ def test_an_error_of_a_plan_ends_the_job_where_its_cone_is_due() -> None:
 
 
 THREE = gates_for(3, 0)
-FLIPPED = CircuitProgram(
-    2, 1, (gate("h", (0,)), Measurement(0, 0), Conditional((0,), 1, (gate("x", (1,)),)))
-)
+FLIPPED = CircuitProgram(2, 1, (gate("h", (0,)), Measurement(0, 0), Conditional((0,), 1, (gate("x", (1,)),))))
 # fmt: off
 REFUSED: list[Row] = [
     (lambda: expectations(THREE, [parse("Z0", 3), parse("Z0", 2)], options("fp64")), "observable 1",

@@ -27,6 +27,7 @@ from tnplan.planner.workloads.sycamore import sycamore_circuit
 from tnplan.questions.engines.task_list import linear_xeb
 from tnplan.questions.tensor_networks.samples_by_xeb import (
     ChosenStrings,
+    cheapest_precision,
     draw_along,
     is_porter_thomas,
     plan_bunches,
@@ -34,6 +35,7 @@ from tnplan.questions.tensor_networks.samples_by_xeb import (
     raised_by,
     spread_slices,
 )
+from tnplan.questions.tensor_networks.sparse_state import SparseState
 
 CPU = ContractionOptions(device="cpu", threads=1, precision="fp32")
 PLUS = GateSequence(12, tuple(gate("h", (qubit,)) for qubit in range(12)))
@@ -160,6 +162,26 @@ def test_a_circuit_that_has_even_probabilities_is_refused() -> None:
         tnplan.Circuit(PLUS).sample(100, xeb=0.5, seed=0, device="cpu", threads=1)
 
 
+@pytest.mark.parametrize("shots", [100, 10**26])
+@pytest.mark.parametrize("seed", slow_after(1, range(601, 605)))
+def test_the_precision_is_the_cheapest_that_the_samples_do_not_show(seed: int, shots: int) -> None:
+    """On a GPU, of which a plan needs the profile alone."""
+    circuit, random = lattice_circuit("rectangular", 5, 6, 14, seed), np.random.default_rng(seed)
+    use = ContractionOptions(device="gpu", hardware="h200-nvlink", memory=1e9, precision="fp32", search_s=1.0)
+    strings = random.integers(0, 2, (4000, 30), dtype=np.uint8)
+    state = SparseState(circuit, np.unique(strings, axis=0), use)
+    state.slice_more(64)
+    slices = spread_slices(state.extents, 8)
+    chosen = cheapest_precision(state, slices, 0.5, shots)
+    for precision in ("fp32", "fp16x3", "tf32"):
+        other = state.in_precision(precision)
+        shows = other.rounding**2 * 0.5 > 0.25 / np.sqrt(shots)
+        is_out = shows and precision != chosen.precision
+        assert is_out or chosen.seconds_of(slices) <= other.seconds_of(slices)
+    every = range(state.plan.n_slices)
+    assert cheapest_precision(state, every, 0.5, shots).precision == "fp32"
+
+
 def test_the_answer_says_what_the_samples_are() -> None:
     circuit = tnplan.Circuit(lattice_circuit("rectangular", 3, 4, 16, 0))
     answer = circuit.sample(200, xeb=0.5, seed=1, device="cpu", threads=1)
@@ -168,6 +190,7 @@ def test_the_answer_says_what_the_samples_are() -> None:
     assert not told["exact_distribution"]
     assert told["predicted_xeb"] == pytest.approx(0.5, abs=0.8)
     assert told["best_of"] >= 4
+    assert told["precision"] == "fp32"
     assert 0 < told["share_of_slices"] <= 1
     assert sum(answer.value.values()) == 200
     again = circuit.sample(3000, xeb=0.5, seed=1, device="cpu", threads=1).details

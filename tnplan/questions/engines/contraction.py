@@ -127,6 +127,7 @@ def _sampled(query: CircuitQuery, options: QuestionOptions, use: ContractionOpti
         "shots": question.shots, "samples": drawn.kind, "sampling": drawn.method,
         "exact_distribution": drawn.exact, "fidelity": drawn.fidelity, "clipped": drawn.clipped,
         "candidates": drawn.candidates, **(drawn.predicted or {}),
+        **({} if drawn.precision is None else {"precision": drawn.precision}),
         **_cross_entropy(query, drawn, options, use),
     }  # fmt: skip
     return Outcome(counts_of(drawn.bitstrings, deferred.program), None, STATISTICAL, details)

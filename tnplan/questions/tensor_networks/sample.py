@@ -66,6 +66,8 @@ class ContractionSamples:
     predicted : dict or None
         Where a linear cross-entropy was asked for: `predicted_xeb` and its standard error, both estimates,
         `share_of_slices`, and `best_of`, the strings of which the likeliest one was taken.
+    precision : str or None
+        Of the amplitudes of bunches, as it was chosen.
     """
 
     bitstrings: Array
@@ -77,6 +79,7 @@ class ContractionSamples:
     candidates: int = 0
     method: str = "rejection"
     predicted: dict[str, Any] | None = None
+    precision: str | None = None
 
     def __repr__(self) -> str:
         shots, n_qubits = self.bitstrings.shape
@@ -240,7 +243,7 @@ def _by_xeb(
         predicted = figures_of(bunches.xeb, bunches.error, bunches.share, bunches.best_of)
         return ContractionSamples(
             bunches.bitstrings, INDEPENDENT, False, bunches.fidelity, 0.0, bunches.probabilities,
-            shots * bunches.best_of, "bunches", predicted,
+            shots * bunches.best_of, "bunches", predicted, bunches.precision,
         )  # fmt: skip
     drawn = _by_rejection(circuit, shots, generator, options, how)
     assert drawn.probabilities is not None

@@ -53,6 +53,8 @@ DISTANCE, DEVIATIONS = 0.02, 1.63
 """The largest distance of the distribution of r from an exponential one, and what chance adds to it, over the
 square root of the number of candidates (Kolmogorov's distance exceeds 1.63 / sqrt(N) with a chance of
 0.01)."""
+ROUNDED = 0.25
+"""What rounding changes the cross-entropy by at most, in standard errors of the samples."""
 MOMENT_DEVIATIONS = 4.0
 """Standard errors by which the mean of r^2 may differ from that of an exponential distribution."""
 
@@ -78,7 +80,7 @@ class ChosenStrings:
     """The likeliest string of each bunch, uint8 [bunch, qubit], and the cross-entropy predicted of them.
 
     `fidelity` is the mean of r over all candidates, `share` that of the slices; `error` is one standard
-    error. `probabilities` are known where all slices were summed.
+    error. `probabilities` are known where all slices were summed, to single precision.
     """
 
     bitstrings: Array
@@ -88,6 +90,7 @@ class ChosenStrings:
     error: float
     best_of: int
     probabilities: Array | None
+    precision: str
 
 
 def raised_by(count: int) -> float:
@@ -105,8 +108,12 @@ def plan_bunches(
 ) -> BunchPlan | None:
     """The plan of least predicted time that reaches the cross-entropy; None where no size of bunches does.
 
-    Every sample has a bunch of its own, so that samples are as independent as random bunches.
+    Every sample has a bunch of its own, so that samples are as independent as random bunches. "fp64", the
+    default, stands for the precision of least predicted time whose rounding the samples do not show.
     """
+    is_stated = options.precision not in (None, "fp64")
+    if not is_stated:
+        options = options.changed(precision="fp32")
     best: BunchPlan | None = None
     for n_open in BUNCHES:
         size, n_closed = 2**n_open, circuit.n_qubits - n_open
@@ -133,12 +140,31 @@ def plan_bunches(
             # Their weights are about equal.
             n_slices = slices_for(share, state.plan.n_slices)
             chosen = spread_slices(state.extents, n_slices)
-            time_s = ceil(shots / at_once) * state.seconds_of(chosen)
+            rounded = state if is_stated else cheapest_precision(state, chosen, xeb, shots)
+            time_s = ceil(shots / at_once) * rounded.seconds_of(chosen)
             if best is None or time_s < best.time_s:
-                best = BunchPlan(n_open, closed, at_once, copy(state), n_slices, time_s)
+                best = BunchPlan(n_open, closed, at_once, copy(rounded), n_slices, time_s)
         # Larger bunches need fewer slices of more strings: past the least time they only become dearer.
         if best is before:
             break
+    return best
+
+
+def cheapest_precision(state: SparseState, slices: Sequence[int], xeb: float, shots: int) -> SparseState:
+    """The plan in the precision of least predicted time whose rounding the samples do not show.
+
+    A relative error e of the amplitudes takes e^2 of the fidelity, and so of the cross-entropy, whose
+    standard error is 1 / sqrt(shots) at least. Where all slices are summed, probabilities of the samples are
+    known: these keep single precision.
+    """
+    if state.device == "cpu" or len(slices) == state.plan.n_slices:
+        return state
+    best = state
+    for precision in state.profile.flop_per_s[state.dtype]:
+        other = state.in_precision(precision)
+        is_faster = other.seconds_of(slices) < best.seconds_of(slices)
+        if is_faster and other.rounding**2 * xeb <= ROUNDED / np.sqrt(shots):
+            best = other
     return best
 
 
@@ -190,14 +216,17 @@ def draw_along(plan: BunchPlan, circuit: GateSequence, xeb: float) -> ChosenStri
     of_chosen = np.concatenate(raised)
     is_whole = n_slices == total
     fidelity = 1.0 if is_whole else min(1.0, float(np.concatenate(means).mean()))
-    known = of_chosen / 2.0**circuit.n_qubits if is_whole else None
+    # In tf32 r is exact to a few parts in a thousand only: too few for a probability that is called known.
+    is_known = is_whole and plan.state.precision != "tf32"
+    known = of_chosen / 2.0**circuit.n_qubits if is_known else None
     predicted, error = predicted_xeb(of_chosen, fidelity)
     if predicted < xeb - TOLERANCE * error:
         raise InputError(
             "--xeb", f"is {xeb:.3g}, and the likeliest of {size} strings reach {predicted:.3g}",
             "leave it out: their probabilities are too even",
         )  # fmt: skip
-    return ChosenStrings(np.concatenate(chosen), fidelity, n_slices / total, predicted, error, size, known)
+    strings, precision = np.concatenate(chosen), plan.state.precision
+    return ChosenStrings(strings, fidelity, n_slices / total, predicted, error, size, known, precision)
 
 
 def predicted_xeb(of_chosen: Array, fidelity: float) -> tuple[float, float]:

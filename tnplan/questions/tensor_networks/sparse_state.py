@@ -21,7 +21,7 @@ from tnplan.executor.device.cpu.device import NumpyDevice
 from tnplan.executor.device.cpu.host_memory import cores, host_memory
 from tnplan.executor.device.cpu.parallel_rows import blas_threads
 from tnplan.executor.device.protocols.device import RowDevice
-from tnplan.executor.device.protocols.precision import supported
+from tnplan.executor.device.protocols.precision import expected_error, supported
 from tnplan.executor.device.select import gpu_profile, open_lone_gpu, sees_gpu
 from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.jobs.arrays.planning import find_path, memory_bytes
@@ -268,6 +268,19 @@ class SparseState:
             return gpu_seconds(plan, self.model)
         once_s = batch_s(plan, self.products_per_s, self.dtype, self.profile)
         return once_s + (MOVES - 1) * moved_s(plan, self.dtype, self.profile)
+
+    def in_precision(self, precision: str) -> SparseState:
+        """The same plan with another precision of the same dtype."""
+        other = copy(self)
+        other.options, other.precision = self.options.changed(precision=precision), precision
+        other.products_per_s, other._lowered = products_per_s(self.profile, self.dtype, precision), None
+        return other
+
+    @property
+    def rounding(self) -> float:
+        """An estimate of the relative error of amplitudes: errors of steps add up as squares."""
+        errors = [expected_error(step.precision, step.k) for step in self.schedule.steps]
+        return float(np.linalg.norm(errors))
 
     def of_strings(self, bitstrings: Array) -> SparseState:
         """The same path for other distinct strings, which have the same bits where all of these agree."""
