@@ -162,9 +162,9 @@ def test_a_circuit_that_has_even_probabilities_is_refused() -> None:
         tnplan.Circuit(PLUS).sample(100, xeb=0.5, seed=0, device="cpu", threads=1)
 
 
-@pytest.mark.parametrize("shots", [100, 10**26])
+@pytest.mark.parametrize("shots", [100, 1e26])
 @pytest.mark.parametrize("seed", slow_after(1, range(601, 605)))
-def test_the_precision_is_the_cheapest_that_the_samples_do_not_show(seed: int, shots: int) -> None:
+def test_the_precision_is_the_cheapest_that_the_samples_do_not_show(seed: int, shots: float) -> None:
     """On a GPU, of which a plan needs the profile alone."""
     circuit, random = lattice_circuit("rectangular", 5, 6, 14, seed), np.random.default_rng(seed)
     use = ContractionOptions(device="gpu", hardware="h200-nvlink", memory=1e9, precision="fp32", search_s=1.0)

@@ -150,7 +150,7 @@ def plan_bunches(
     return best
 
 
-def cheapest_precision(state: SparseState, slices: Sequence[int], xeb: float, shots: int) -> SparseState:
+def cheapest_precision(state: SparseState, slices: Sequence[int], xeb: float, shots: float) -> SparseState:
     """The plan in the precision of least predicted time whose rounding the samples do not show.
 
     A relative error e of the amplitudes takes e^2 of the fidelity, and so of the cross-entropy, whose
