@@ -251,8 +251,11 @@ def _check_growth(problem: _Problem, options: JobOptions) -> None:
     """Refuse what does not go with a list that grows."""
     assert problem.grow is not None
     check_count("roots", problem.roots)
-    if problem.grow.optimize_orbitals:
-        raise InputError("--optimize-orbitals", "is not for qubit Hamiltonians", "leave it out")
+    for name, is_given in (
+        ("--optimize-orbitals", problem.grow.optimize_orbitals), ("--pt2-error", problem.grow.pt2_error)
+    ):  # fmt: skip
+        if is_given:
+            raise InputError(name, "is not for qubit Hamiltonians", "leave it out")
     is_started = len(str(problem.start) if isinstance(problem.start, Path) else problem.start) > 0
     for name, is_there in (("--start", is_started), ("--resume", options.resume)):
         if is_there:

@@ -45,7 +45,9 @@ def grow_options(things: str, start: str, unit: str, **own: Change) -> Callable[
                 "to 6.25e-4.",
             },
             epsilon_pt2=f"Smallest |H c| of the second-order correction{unit and ', in Ha'}.",
-            **dict.fromkeys(("determinants", "stable", "surplus", "flips", "optimize_orbitals")) | own,
+            **dict.fromkeys((
+                "determinants", "stable", "surplus", "flips", "optimize_orbitals", "pt2_error",
+            )) | own,
         ),
         click.option("--pt2/--no-pt2", default=True, help="Correct and extrapolate the energies of --grow."),
     )  # fmt: skip
@@ -59,6 +61,7 @@ def grow_options(things: str, start: str, unit: str, **own: Change) -> Callable[
     grow=grow_options(
         "determinants", "from --determinants, or from the best of several starts", " in Ha",
         flips="Select a determinant together with its spin flip.",
+        pt2_error="Sample small terms of the correction until its standard error is this, in Ha.",
         optimize_orbitals={
             "type": COUNT, "default": None, "show_default": False,
             "help": "First rotate the orbitals to the least energy, in lists of up to this many "
@@ -198,7 +201,7 @@ def _open_end(report: dict[str, Any], is_written: bool) -> str:
 def _growth(options: dict[str, Any]) -> Growth | None:
     """How a list grows, taken out of the options; None without --grow."""
     names = ("grow", "grow_to", "epsilons", "epsilon_pt2", "pt2")
-    own = [name for name in ("flips", "optimize_orbitals") if name in options]
+    own = [name for name in ("flips", "optimize_orbitals", "pt2_error") if name in options]
     grow, most, epsilons, epsilon_pt2, has_pt2 = map(options.pop, names)
     given = {name: options.pop(name) for name in own}
     if not grow and most is None:

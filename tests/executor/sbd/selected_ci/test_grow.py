@@ -273,7 +273,7 @@ def test_a_checkpoint_of_another_job_is_refused(tmp_path: Path) -> None:
         tnplan.diagonalize(CHAIN, grow=GROWTH, output=target, **TIGHT)
     with pytest.raises(InputError, match="belongs to another growth; resume with the integrals"):
         tnplan.diagonalize(CHAIN, grow=WHOLE, output=target, resume=True, **TIGHT)
-    with pytest.raises(InputError, match=r"is tnplan\.sbd.growth 3, not tnplan\.sbd\.checkpoint 2"):
+    with pytest.raises(InputError, match=r"is tnplan\.sbd.growth 4, not tnplan\.sbd\.checkpoint 2"):
         tnplan.diagonalize(CHAIN, [0b111, 0b1011], output=target, resume=True, **TIGHT)
     (tmp_path / "r.npz.ckpt").write_bytes(kept[:-200])
     with pytest.raises(InputError, match="is damaged"):

@@ -53,10 +53,14 @@ class Candidates:
 
 @dataclass(frozen=True)
 class Correction:
-    """A second-order correction in Hartree, and of how many determinants outside the list it is."""
+    """A second-order correction in Hartree, and of how many determinants outside the list it is.
+
+    `error` is one standard error of the part that was sampled, in Hartree.
+    """
 
     energy: float
     determinants: int
+    error: float = 0.0
 
 
 def member_keys(basis: DeterminantList) -> Array:
@@ -107,7 +111,8 @@ def select(
         return COPIES * sum(array.nbytes for array in candidates)
 
     halved = replace(workers, memory_bytes=workers.memory_bytes / 2)
-    shards = by_shards(Visit(members, weights, kernel.LARGEST, float(epsilon), tables), halved, chosen, size)
+    visit = Visit(members, weights, kernel.LARGEST, limits_of(weights, epsilon), tables)
+    shards = by_shards(visit, halved, chosen, size)
     keys, sizes = (np.concatenate([candidates[side] for candidates in shards]) for side in (0, 1))
     del shards
     # Shards are chosen by hash; sorted keys make the list independent of the shards.
@@ -124,26 +129,58 @@ def second_order(
     The sum over a of (sum over i of H_ai c_i)^2 / (E - H_aa), the inner one over terms above epsilon alone
     (equation 9 of Holmes, Tubman and Umrigar, 2016). `energy` is E without the core's.
     """
-    from tnplan.executor.sbd.selected_ci import connections_kernel as kernel
-
     members = member_keys(basis)
-    member_table = table_of_members(members, tables)
-    workers = workers.beside(members.nbytes + member_table.nbytes)
+    outside = OutsideSum(members, energy, tables, workers)
+    return outside.of(members, state, limits_of(state, epsilon))
 
-    def scratch() -> kernel.SourceDeterminant:
-        return kernel.empty_source(tables.words.shape[1], members.shape[1])
 
-    def summed(keys: Array, values: Array, count: int) -> tuple[float, int]:
-        total, outside = kernel.correction(keys, values, member_table, float(energy), tables, scratch())
-        return float(total), int(outside)
+def limits_of(weights: Array, epsilon: float) -> Array:
+    """|H_ai weights[i]| > epsilon as |H_ai| > limits[i]; infinite for weights of 0."""
+    sizes = np.abs(weights)
+    return np.divide(float(epsilon), sizes, out=np.full(len(sizes), np.inf), where=sizes > 0)
 
-    # All terms of one determinant a are in one shard, as shards divide determinants by their hash:
-    # the square of the sum can be taken there. fsum adds the sums of shards with one rounding.
-    shards = by_shards(Visit(members, state, kernel.SUM, float(epsilon), tables), workers, summed)
-    total = fsum(shard[0] for shard in shards)
-    if not np.isfinite(total):
-        raise InputError(
-            "second-order correction", "is not finite: a determinant outside the list has the state's energy",
-            "select more determinants, with a smaller epsilon",
-        )  # fmt: skip
-    return Correction(total, sum(shard[1] for shard in shards))
+
+class OutsideSum:
+    """Sums over determinants outside a list, over E - H_aa; collective.
+
+    Parameters
+    ----------
+    members
+        The keys of the list.
+    energy
+        E without the core's, in Hartree.
+    """
+
+    def __init__(self, members: Array, energy: float, tables: ExcitationTables, workers: Workers) -> None:
+        self._energy, self._tables = float(energy), tables
+        self._inside = table_of_members(members, tables)
+        self._workers = workers.beside(members.nbytes + self._inside.nbytes)
+
+    def of(self, sources: Array, weights: Array, limits: Array, of_squares: bool = False) -> Correction:
+        """The sum over a of |sum over i of H_ai weights[i]|^2 / (E - H_aa), of elements above limits[i].
+
+        Of squares: the sum over a and i of |H_ai|^2 weights[i] / (E - H_aa). `sources` are keys of members i.
+        """
+        from tnplan.executor.sbd.selected_ci import connections_kernel as kernel
+
+        tables, n_words = self._tables, sources.shape[1]
+        mode = kernel.SQUARES if of_squares else kernel.SUM
+
+        def summed(keys: Array, values: Array, count: int) -> tuple[float, int]:
+            scratch = kernel.empty_source(tables.words.shape[1], n_words)
+            total, outside = kernel.correction(
+                keys, values, mode, self._inside, self._energy, tables, scratch
+            )  # fmt: skip
+            return float(total), int(outside)
+
+        # All terms of one determinant a are in one shard, as shards divide determinants by their hash:
+        # the square of the sum can be taken there. fsum adds the sums of shards with one rounding.
+        shards = by_shards(Visit(sources, weights, mode, limits, tables), self._workers, summed)
+        total = fsum(shard[0] for shard in shards)
+        if not np.isfinite(total):
+            raise InputError(
+                "second-order correction",
+                "is not finite: a determinant outside the list has the state's energy",
+                "select more determinants, with a smaller epsilon",
+            )  # fmt: skip
+        return Correction(total, sum(shard[1] for shard in shards))

@@ -14,8 +14,9 @@ import numpy as np
 
 from tnplan.executor.device.cpu.bits_kernel import ONE, count_bits, inline, jit
 
-SUM, LARGEST = 0, 1
-"""What a table holds of the terms H_ai c_i of a determinant: their sum, or the largest in magnitude."""
+SUM, LARGEST, SQUARES = 0, 1, 2
+"""What a table holds of a determinant: the sum of its terms H_ai weight, the largest of these in magnitude,
+or the sum of |H_ai|^2 weight."""
 FULLEST = 0.6
 """The share of a table's slots that are filled at most."""
 
@@ -142,11 +143,17 @@ def put(table: Any, key: Any, hash_value: Any, term: Any, mode: int) -> int:
             keys[slot, w] = key[w]
         values[slot] = term
         return 1
-    if mode == SUM:
+    if mode != LARGEST:
         values[slot] += term
     elif abs(term) > abs(values[slot]):
         values[slot] = term
     return 0
+
+
+@inline
+def term_of(element: Any, sign: Any, weight: Any, mode: int) -> Any:
+    """What an element adds to a table."""
+    return element * np.conj(element) * weight if mode == SQUARES else element * (weight * sign)
 
 
 @jit
@@ -208,7 +215,7 @@ def add_singles(source: Any, spin: int, k: int, filters: Any, excitations: Any, 
             # The key is changed in place and changed back: it is not copied.
             turn(key, first, q)
             turn(key, first, p)
-            term = element * (weight * move_sign(source, spin, p, q))
+            term = term_of(element, move_sign(source, spin, p, q), weight, mode)
             count += put(table, key, hash_value, term, mode)
             turn(key, first, q)
             turn(key, first, p)
@@ -250,7 +257,7 @@ def add_doubles(source: Any, spins: Any, holes: Any, filters: Any, doubles: Any,
         turn(key, first, p1)
         turn(key, second, q2)
         turn(key, second, p2)
-        count += put(table, key, hash_value, element * (weight * sign), mode)
+        count += put(table, key, hash_value, term_of(element, sign, weight, mode), mode)
         turn(key, first, q1)
         turn(key, first, p1)
         turn(key, second, q2)
@@ -260,7 +267,7 @@ def add_doubles(source: Any, spins: Any, holes: Any, filters: Any, doubles: Any,
 
 @jit
 def collect(shard: Any, visit: Any, table: Any, count: int, cursor: Any, source: Any) -> int:
-    """Determinants of a shard that couple to members i of a `Visit` by |H_ai weights[i]| > epsilon.
+    """Determinants of a shard that couple to members i of a `Visit` by |H_ai| > limits[i].
 
     `shard` is its number, and b where there are 2^b. Determinants go into a table that holds `count` of them;
     how many it holds then. The members are not left out. Goes on at `cursor`: a member, and how many of its
@@ -270,7 +277,7 @@ def collect(shard: Any, visit: Any, table: Any, count: int, cursor: Any, source:
     # Steps are numbered in a fixed order, so that a visit that ended for want of slots goes on at
     # the same step in a larger table. Invariant: a step adds at most n determinants (singles), or
     # as many as its pair has (doubles), and begins only with so many free slots below FULLEST.
-    members, weights, mode, epsilon, tables = visit
+    members, weights, mode, limits, tables = visit
     words, max_filled = table.words, np.int64(FULLEST * len(table.keys))
     n, number, shift = words.shape[1], np.uint64(shard[0]), np.uint64(64 - shard[1])
     for i in range(cursor[0], len(members)):
@@ -278,10 +285,8 @@ def collect(shard: Any, visit: Any, table: Any, count: int, cursor: Any, source:
         if abs(weight) == 0.0:
             continue
         set_source(source, members[i])
-        # |H_ai c_i| > epsilon becomes |H_ai| > epsilon / |c_i|. Invariant: bits >= 1 (see
-        # `shards.by_shards`), as a shift by 64 bits has no defined result.
-        limit, own_hash = epsilon / abs(weight), hash_of(members[i], words)
-        filters = Filters(number, shift, mode, limit, weight, own_hash)
+        # Invariant: bits >= 1 (see `shards.by_shards`), as a shift by 64 bits has no defined result.
+        filters = Filters(number, shift, mode, limits[i], weight, hash_of(members[i], words))
         for spin in range(2):
             excitations = tables.alpha if spin == 0 else tables.beta
             for k in range(source.counts[spin]):
@@ -352,8 +357,13 @@ def outside(keys: Any, members: Any, words: Any, chosen: Any) -> int:
 
 
 @jit
-def correction(keys: Any, values: Any, members: Any, energy: float, tables: Any, source: Any) -> Any:
-    """The sum of |values|^2 / (energy - H_aa) over what is not among the members, and how many those are."""
+def correction(
+    keys: Any, values: Any, mode: int, members: Any, energy: float, tables: Any, source: Any
+) -> Any:
+    """The sum of |values|^2 / (energy - H_aa) over what is not among the members, and how many those are.
+
+    Of a table of squares, that of values / (energy - H_aa).
+    """
     # Epstein and Nesbet's second order: sum_a |sum_i H_ai c_i|^2 / (E - H_aa) over the determinants
     # a outside the list. Negative where E is below all H_aa. In Hartree.
     total, count = 0.0, 0
@@ -362,6 +372,7 @@ def correction(keys: Any, values: Any, members: Any, energy: float, tables: Any,
             continue
         set_source(source, keys[slot])
         size = abs(values[slot])
-        total += size * size / (energy - energy_of(source, tables.energies))
+        numerator = values[slot].real if mode == SQUARES else size * size
+        total += numerator / (energy - energy_of(source, tables.energies))
         count += 1
     return total, count

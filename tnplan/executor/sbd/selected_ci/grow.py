@@ -37,12 +37,13 @@ from tnplan.executor.sbd.selected_ci.connections import (
     with_keys,
 )
 from tnplan.executor.sbd.selected_ci.excitation_tables import excitation_tables
-from tnplan.executor.sbd.selected_ci.growth import Growth, GrowthCheckpoint, GrowthState
+from tnplan.executor.sbd.selected_ci.growth import COLUMNS, Growth, GrowthCheckpoint, GrowthState
 from tnplan.executor.sbd.selected_ci.orbital_optimization import (
     descending_rotations,
     list_sizes,
     orbital_derivatives,
 )
+from tnplan.executor.sbd.selected_ci.semistochastic import sampled_second_order
 from tnplan.executor.sbd.selected_ci.shards import Workers
 from tnplan.executor.sbd.selected_ci.spin_families import Closure, SpinFamilies
 from tnplan.executor.sbd.selected_ci.starts import DeterminantSearch, Start, start_states
@@ -128,6 +129,8 @@ PARABOLA_POINTS = 5
 """The same for the parabola."""
 FINER = 30
 """How many times smaller than the last threshold terms of the corrections have to be for an uncertainty."""
+SUMMED = 0.01
+"""Terms above so many times the threshold are summed for all determinants where others are sampled."""
 QUADRATIC_POINTS = 4
 """Points that a parabola needs: one more than it has numbers."""
 
@@ -161,11 +164,14 @@ class Extrapolation:
         return {names.get(name, name): value for name, value in asdict(self).items()}
 
 
-def extrapolate(energies: Sequence[float], corrections: Sequence[float]) -> Extrapolation | None:
+def extrapolate(
+    energies: Sequence[float], corrections: Sequence[float], errors: Sequence[float] = ()
+) -> Extrapolation | None:
     """The fits of the points of smallest corrections; None with fewer than two corrections that differ.
 
     None also where the line ends above the last energy, which is a bound. A correction of zero says that
-    nothing is missing.
+    nothing is missing. `errors` are standard errors of the corrections; what they change of the line comes to
+    its uncertainty.
     """
     exact = [energy for energy, correction in zip(energies, corrections, strict=True) if correction == 0]
     if exact:
@@ -174,6 +180,7 @@ def extrapolate(energies: Sequence[float], corrections: Sequence[float]) -> Extr
     # Sharma, J. Chem. Phys. 147, 164111 (2017)). Points of small E2 count most.
     order = np.argsort(-np.abs(corrections), kind="stable")
     x, y = (np.array(values, float)[order] for values in (corrections, energies))
+    sampled = np.array(errors or [0.0] * len(x), float)[order][-LINE_POINTS:]
     if len(set(x.tolist())) < LEAST_POINTS:
         return None
     # Differences keep their digits; the sums of large energies do not.
@@ -187,16 +194,20 @@ def extrapolate(energies: Sequence[float], corrections: Sequence[float]) -> Extr
     if len(set(x[-PARABOLA_POINTS:].tolist())) >= QUADRATIC_POINTS:
         quadratic = float(_fit(x[-PARABOLA_POINTS:], y[-PARABOLA_POINTS:] - origin, 2)[0][0])
         distances.append(abs(line[0] - quadratic))
+    shifts = np.diag(sampled)
+    shifted = [_fit(x[-LINE_POINTS:] + shift, y[-LINE_POINTS:] - origin, 1)[0][0] for shift in shifts]
+    uncertainty = float(max(distances) + np.linalg.norm(np.array(shifted) - line[0]))
     return Extrapolation(
-        float(origin + line[0]), float(max(distances)) if len(x) >= LINE_POINTS else None,
+        float(origin + line[0]), uncertainty if len(x) >= LINE_POINTS else None,
         None if quadratic is None else float(origin + quadratic), float(line[1]), min(len(x), LINE_POINTS),
     )  # fmt: skip
 
 
 def extrapolated(
-    growth: Growth, points: Sequence[dict[str, Any]], names: tuple[str, str], root: int
+    growth: Growth, points: Sequence[dict[str, Any]], names: Sequence[str], root: int
 ) -> Extrapolation | None:
-    """What the corrected lists of a growth extrapolate to; `names` are those of energies and corrections.
+    """What the corrected lists of a growth extrapolate to; `names` are those of energies, corrections and, if
+    there are any, errors of corrections.
 
     Without an uncertainty where the corrections may leave out what the thresholds do.
     """
@@ -672,13 +683,18 @@ class GrowingList:
         if least is None or (state.points and state.points[-1]["determinants"] == n):
             return
         begin_s, core = perf_counter(), problem.integrals.core
+        target = problem.growth.pt2_error
         second_orders = [
             second_order(state.basis, x, energy - core, least, self._tables, self._workers)
+            if target is None else sampled_second_order(
+                state.basis, x, energy - core, (SUMMED * epsilon, least), target, self._tables, self._workers
+            )
             for x, energy in zip(state.states, state.energies, strict=True)
-        ]
+        ]  # fmt: skip
         state.points.append({
             "epsilon": epsilon, "determinants": n, "energies_hartree": state.energies,
             "corrections_hartree": [each.energy for each in second_orders],
+            "correction_errors_hartree": [each.error for each in second_orders],
             "outside_determinants": [each.determinants for each in second_orders],
             "time_s": perf_counter() - begin_s,
         })  # fmt: skip
@@ -698,7 +714,7 @@ class GrowingList:
         points = [point for point in state.points if len(point["energies_hartree"]) == n_roots]
         fits = []
         for root in range(n_roots):
-            fit = extrapolated(growth, points, ("energies_hartree", "corrections_hartree"), root)
+            fit = extrapolated(growth, points, COLUMNS, root)
             fits.append(None if fit is None else fit.report())
         return {
             "epsilons": list(self._series), "epsilon_pt2": growth.epsilon_pt2, "stable": growth.stable,

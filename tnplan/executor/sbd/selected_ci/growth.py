@@ -27,8 +27,11 @@ from tnplan.executor.sbd.selected_ci.connections import from_keys, member_keys, 
 # 2 (2026-11-29): as `tnplan.common.checkpoint`; `starts`; lists closed under spin flips. Version 1 is
 # refused.
 # 3 (2026-12-01): `orbital_lists` and the array `rotation`, which is 1 where orbitals stay.
+# 4 (2026-12-03): errors of corrections. Version 3 is refused.
 
 
+COLUMNS = ("energies_hartree", "corrections_hartree", "correction_errors_hartree")
+"""What a point of a growth has of each root."""
 LENGTH_ERROR = 1e-2
 """How far from 1 the length of a checkpoint's state may be."""
 
@@ -62,7 +65,7 @@ class GrowthState:
 class GrowthCheckpoint(CheckpointFile):
     """The checkpoint of one growth."""
 
-    FORMAT, VERSION, ARRAYS = "tnplan.sbd.growth", 3, ("keys", "states", "rotation")
+    FORMAT, VERSION, ARRAYS = "tnplan.sbd.growth", 4, ("keys", "states", "rotation")
     JOB, OTHERS = "growth", "integrals, determinants or options"
 
     def write(self, state: GrowthState) -> None:
@@ -121,7 +124,7 @@ def _state(
 def _check_point(point: dict[str, Any]) -> None:
     """Refuse a point of the report that is not as `grow` makes it."""
     int(point["determinants"])
-    lists = [point[name] for name in ("energies_hartree", "corrections_hartree")]
+    lists = [point[name] for name in COLUMNS]
     if not all(isinstance(column, list) and np.isfinite(np.array(column, float)).all() for column in lists):
         raise ValueError
     if len({len(column) for column in lists}) != 1:
@@ -154,6 +157,10 @@ class Growth:
     epsilon_pt2
         Terms H_ai c_i up to this, in Hartree, are left out of the second-order correction. None: no
         correction.
+    pt2_error
+        The standard error that a correction may have, in Hartree. Terms below a hundredth of the threshold
+        are sampled until it is reached; all are summed where that takes no longer, as for short lists.
+        Default: all are summed.
     stable
         A threshold is done when it adds no more than this share of the list.
     surplus
@@ -181,6 +188,7 @@ class Growth:
     epsilons: tuple[float, ...] = ()
     determinants: int | None = None
     epsilon_pt2: float | None = EPSILON_PT2
+    pt2_error: float | None = None
     stable: float = 0.01
     surplus: float = 3.0
     flips: bool = True
@@ -204,6 +212,14 @@ class Growth:
         check_count("--optimize-orbitals", self.optimize_orbitals, 0, self.determinants)
         if self.epsilon_pt2 is not None:
             _check("--epsilon-pt2", self.epsilon_pt2, "give Hartrees of 0 or more, such as 1e-7")
+        if self.pt2_error is not None:
+            remedy = "give Hartrees above 0, such as 1e-5"
+            _check("--pt2-error", self.pt2_error, remedy)
+            if not self.pt2_error:
+                raise InputError("--pt2-error", "is 0", remedy)
+            if self.epsilon_pt2 is None:
+                problem = "is given, but there is no correction"
+                raise InputError("--pt2-error", problem, "leave one of them out")
         if not (is_number(self.stable) and 0 <= self.stable < 1):
             raise InputError("growth: stable", f"is {self.stable!r}", "give a share of 0 or more, below 1")
         if not (is_number(self.surplus) and 1 <= self.surplus <= MOST_SURPLUS):

@@ -59,15 +59,15 @@ class Workers:
 
 
 class Visit(NamedTuple):
-    """Which couplings are visited: |H_ai weights[i]| > epsilon for members i, by their keys.
+    """Which couplings are visited: |H_ai| > limits[i] for members i, by their keys.
 
-    `mode` says what a table holds of them (`connections_kernel`). Kernels take it as it is.
+    `mode` says what a table holds of them and `weights` (`connections_kernel`). Kernels take it as it is.
     """
 
     members: Array
     weights: Array
     mode: int
-    epsilon: float
+    limits: Array
     tables: ExcitationTables
 
     @property
@@ -136,7 +136,10 @@ def by_shards(
             by_number = {number: result for shards in gathered for number, result in shards.items()}
             return [by_number[number] for number in range(1 << bits)]
     raise InputError(
-        "memory", "is too small for the determinants outside the list", "give more memory", topic="memory",
+        "memory",
+        "is too small for the determinants outside the list",
+        "give more memory",
+        topic="memory",
     )
 
 
