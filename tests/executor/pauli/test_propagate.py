@@ -381,7 +381,7 @@ BAD_INPUT: list[Row] = [
     (lambda: depolarizing([0], "x"), "channel", "probability is 'x'", "give a number from 0"),
     (lambda: rotation("X", (0,), "x"), "rotation", "has the angle 'x'", "give a finite angle in radians"),
     (lambda: rotation("X", (0.0,), 1), "rotation: qubit", "is 0.0", "give an integer from 0"),
-    (lambda: parse(5, 1), "--observable", "is of type int", "give its text or a"),
+    (lambda: parse(5, 1), "--observable", "is of type int", "give a text such as"),
     (lambda: pauli_sum([(1, 0, 1e308), (1, 0, 1e308)], 1), "--observable",
      "magnitudes add up to inf", "give at most 1.79769e+308 in"),
     (lambda: propagate([], parse("Z0 + X0", 1), Truncation(max_terms=1)), "max_terms",

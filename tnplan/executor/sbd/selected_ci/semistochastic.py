@@ -25,8 +25,8 @@ DRAWN = 200
 FIRST_SAMPLES = 10
 """Samples from which the error is estimated first."""
 MOST_VISITS = 0.15
-"""Determinants drawn in all samples at most, over those of the list. Each is visited for two thresholds and two
-sums, so that beyond it summing all terms takes no longer."""
+"""Determinants drawn in all samples at most, over those of the list. Each is visited for two thresholds and
+two sums, so that beyond it summing all terms takes no longer."""
 
 
 def sampled_second_order(
