@@ -120,4 +120,5 @@ def test_a_growth_with_sampled_corrections_holds_the_exact_energy(
         assert point["correction_errors_hartree"][0] <= 5e-3
     fit = report["extrapolation"][0]
     if fit is not None and fit["uncertainty_hartree"] is not None:
-        assert abs(fit["energy_hartree"] - exact) <= fit["uncertainty_hartree"]
+        # A list of all determinants is exact but for rounding errors.
+        assert abs(fit["energy_hartree"] - exact) <= fit["uncertainty_hartree"] + 1e-9
