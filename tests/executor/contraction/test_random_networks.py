@@ -13,8 +13,8 @@ from tnplan.calls.execute import execute
 from tnplan.common.errors import InputError
 from tnplan.planner.passes.pipeline import plan
 
-BATCHES, QUICK = 60, 1
-PER_BATCH = 10
+BATCHES, QUICK = 40, 1
+PER_BATCH = 15
 
 
 @pytest.mark.parametrize("batch", slow_after(QUICK, range(BATCHES)))
