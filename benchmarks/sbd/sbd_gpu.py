@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tnplan.executor.device.cpu.host_memory import cores
+from tnplan.common.system_calls import cores
 from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.sbd.basis.integrals import Integrals
 from tnplan.executor.sbd.basis.strings import StringSet

@@ -230,7 +230,7 @@ def test_processes_are_no_more_than_cores(
     cores: int, shares: list[int], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun: list[tuple[str, ...]] = []
-    monkeypatch.setattr(ahead, "usable_core_count", lambda: cores)
+    monkeypatch.setattr(ahead, "cores", lambda: cores)
 
     def python(module: str, *words: str) -> subprocess.Popen[bytes]:
         begun.append(words)

@@ -20,8 +20,9 @@ from tnplan.common.checks import check_choice, check_count, check_kind
 from tnplan.common.errors import InputError
 from tnplan.common.files import check_writable, file_path
 from tnplan.common.kernels.ahead import compile_soon
+from tnplan.common.system_calls import cores
 from tnplan.common.units import size_text
-from tnplan.executor.device.cpu.host_memory import cores, host_memory, ranks_here
+from tnplan.executor.device.cpu.host_memory import host_memory, ranks_here
 from tnplan.executor.device.protocols.communicator import agree
 from tnplan.executor.sbd.basis.determinants import DeterminantList
 from tnplan.executor.sbd.basis.fcidump import read_fcidump, write_fcidump

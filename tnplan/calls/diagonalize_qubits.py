@@ -34,8 +34,10 @@ from tnplan.executor.sbd.solver.initial_guess import given_states
 from tnplan.executor.sbd.solver.setup import SolveRequest, SolveSetup, set_up_qubits
 from tnplan.executor.sbd.solver.solve import check_roots, solve
 from tnplan.jobs.diagonalization_result import (
+    NOT_EXTRAPOLATED,
     Solved,
     environment,
+    point_lines,
     solution_text,
     solver_device,
     step_text,
@@ -101,18 +103,12 @@ def _growth_lines(growth: dict[str, Any] | None) -> Iterator[str]:
     """The lists that were corrected, and what they extrapolate to; nothing where none has grown."""
     if growth is None:
         return
-    yield f"{'epsilon':>10}{'strings':>12}{'energy':>20}{'second order':>15}{'together':>16}"
-    for point in growth["points"]:
-        energy, correction = point["energies"][0], point["corrections"][0]
-        yield (
-            f"{point['epsilon']:>10.3g}{point['strings']:>12}{energy:>20.10f}{correction:>15.8f}"
-            f"{energy + correction:>16.8f}"
-        )
+    yield from point_lines(growth["points"], "strings")
     for root, energy in enumerate(growth["extrapolated"]):
         if energy is not None:
             yield f"root {root} extrapolated: {energy:.6f}, an estimate whose error is not known"
         elif len(growth["points"]) > 1:
-            yield f"root {root} not extrapolated: the line through these energies ends above the last of them"
+            yield NOT_EXTRAPOLATED.format(root)
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ import numpy as np
 from tnplan.common.cache_folder import cache_folder
 from tnplan.common.errors import InputError
 from tnplan.common.kernels.ahead import Samples, end_children, end_with_parent, python
-from tnplan.executor.device.cpu.host_memory import cores
+from tnplan.common.system_calls import cores
 from tnplan.executor.device.expected_gpu import check_device
 from tnplan.executor.device.select import sees_gpu
 from tnplan.executor.statevector.scheduling.qubit_cover import COVERS

@@ -1,4 +1,4 @@
-"""Calls of the system that Windows has otherwise or not at all: flags, owners and locks of files, memory.
+"""Calls of the system that Windows has otherwise or not at all: files, their owners and locks, memory, cores.
 
 Everything that another system lacks is here, so that the rest of the house is written once.
 """
@@ -21,6 +21,18 @@ FAR = 2**30
 def own_user(status: os.stat_result) -> bool:
     """Whether a file belongs to this user; True where the system does not tell."""
     return not hasattr(os, "geteuid") or status.st_uid == os.geteuid()
+
+
+def usable_cores() -> tuple[int, ...]:
+    """The numbers of the cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return tuple(sorted(os.sched_getaffinity(0)))
+    return tuple(range(os.cpu_count() or 1))
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    return len(usable_cores())
 
 
 def lock_file_alone(handle: int) -> None:

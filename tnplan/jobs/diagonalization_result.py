@@ -185,21 +185,30 @@ def _growth_lines(growth: dict[str, Any]) -> Iterator[str]:
     """The lists that were corrected, and what they extrapolate to."""
     ended = {"epsilon": "stable at the last epsilon"}
     yield f"the list ended: {ended.get(growth['ended'], 'limit of ' + growth['ended'])}"
-    if growth["points"]:
-        yield f"{'epsilon':>10}{'determinants':>14}{'energy (Ha)':>20}{'second order':>15}{'together':>16}"
-    for point in growth["points"]:
-        energy, correction = point["energies_hartree"][0], point["corrections_hartree"][0]
-        yield (
-            f"{point['epsilon']:>10.3g}{point['determinants']:>14}{energy:>20.10f}{correction:>15.8f}"
-            f"{energy + correction:>16.8f}"
-        )
+    yield from point_lines(growth["points"], "determinants", "_hartree")
     for root, fit in enumerate(growth["extrapolation"]):
         if fit is not None:
             error = fit["uncertainty_hartree"]
             sure = UNSURE if error is None else f"uncertain by {error:.1e}"
             yield f"root {root} extrapolated: {fit['energy_hartree']:.6f} Ha, {sure}"
         elif len(growth["points"]) > 1:
-            yield f"root {root} not extrapolated: the line through these energies ends above the last of them"
+            yield NOT_EXTRAPOLATED.format(root)
+
+
+NOT_EXTRAPOLATED = "root {} not extrapolated: the line through these energies ends above the last of them"
+
+
+def point_lines(points: Sequence[dict[str, Any]], members: str, unit: str = "") -> Iterator[str]:
+    """A table of lists of determinants or strings that were corrected; `unit` ends the names of energies."""
+    if points:
+        energy = "energy (Ha)" if unit else "energy"
+        yield f"{'epsilon':>10}{members:>14}{energy:>20}{'second order':>15}{'together':>16}"
+    for point in points:
+        energy, correction = point[f"energies{unit}"][0], point[f"corrections{unit}"][0]
+        yield (
+            f"{point['epsilon']:>10.3g}{point[members]:>14}{energy:>20.10f}{correction:>15.8f}"
+            f"{energy + correction:>16.8f}"
+        )
 
 
 def work_text(measured: dict[str, Any]) -> str:

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from tnplan.common.errors import InputError
+from tnplan.common.system_calls import cores
 from tnplan.common.units import size_text
 from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.device.comm.time_limit import world_communicator
-from tnplan.executor.device.cpu.host_memory import cores, ranks_here, threads_a_rank
+from tnplan.executor.device.cpu.host_memory import ranks_here, threads_a_rank
 from tnplan.executor.device.cpu.parallel_rows import blas_threads
 from tnplan.executor.device.energy import EnergyMeter
 from tnplan.executor.device.expected_gpu import expect_gpu

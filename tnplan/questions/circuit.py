@@ -192,7 +192,7 @@ class Circuit(ParametricCircuit):
             Take the cheapest way to samples of a deep random circuit whose linear cross-entropy is at least
             that, above 0 and at most 1: a share of the slices, and the likeliest string of each of many
             random bunches. They are independent, and do not follow the circuit's distribution. The answer's
-            details have `predicted_xeb`, an estimate.
+            details have `predicted_xeb`, an estimate, and the precision, which is chosen unless it is "fp32".
         **options
             As for every question; `seed` makes the outcomes the same in every run.
         """

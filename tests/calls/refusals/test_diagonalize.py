@@ -107,7 +107,7 @@ GROWTH_VALUES: list[Row] = [
     ({"epsilon_pt2": "x"}, "--epsilon-pt2", "is 'x'", "give Hartrees of 0 or"),
     ({"pt2_error": -1e-5}, "--pt2-error", "is -1e-05", "give Hartrees above 0"),
     ({"pt2_error": 0}, "--pt2-error", "is 0", "give Hartrees above 0"),
-    ({"pt2_error": 1e-5, "epsilon_pt2": None}, "--pt2-error", "there is no correction", "leave one of them"),
+    ({"pt2_error": 1e-5, "epsilon_pt2": None}, "--pt2-error", "is given without a correction", "leave it"),
     ({"stable": 1.0}, "growth: stable", "is 1.0", "give a share"),
 ]
 GROWTH_CALLS: list[Row] = [

@@ -182,6 +182,19 @@ def test_the_precision_is_the_cheapest_that_the_samples_do_not_show(seed: int, s
     assert cheapest_precision(state, every, 0.5, shots).precision == "fp32"
 
 
+@pytest.mark.parametrize("seed", slow_after(2, range(700, 712)))
+def test_rounding_is_no_more_than_estimated(seed: int) -> None:
+    rows, columns = ((3, 4), (4, 5))[seed % 2]
+    circuit = lattice_circuit("rectangular", rows, columns, 8 + seed % 7 * 2, seed)
+    strings = np.random.default_rng(seed).integers(0, 2, (500, rows * columns), dtype=np.uint8)
+    states = [
+        SparseState(circuit, np.unique(strings, axis=0), CPU.changed(precision=precision, search_s=0.3))
+        for precision in ("fp32", "fp64")
+    ]
+    found, exact = (state.amplitudes() for state in states)
+    assert 0 < np.linalg.norm(found - exact) < states[0].rounding * np.linalg.norm(exact)
+
+
 def test_the_answer_says_what_the_samples_are() -> None:
     circuit = tnplan.Circuit(lattice_circuit("rectangular", 3, 4, 16, 0))
     answer = circuit.sample(200, xeb=0.5, seed=1, device="cpu", threads=1)

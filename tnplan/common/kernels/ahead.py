@@ -16,6 +16,7 @@ from itertools import pairwise
 from typing import Any
 
 from tnplan.common.kernels.object_cache import CompiledObject, find_object, objects_folder
+from tnplan.common.system_calls import cores
 
 Sample = tuple[Any, tuple[Any, ...]]
 """A kernel, and arguments of the types that it is called with."""
@@ -76,16 +77,11 @@ def compile_soon(several: Iterable[Samples]) -> None:
         # Checked again under the lock, which is free while samples are made.
         new = [samples for samples in missing if samples not in _workers]
         # Each process imports numba first, which takes a core half a second.
-        for part in split_evenly(new, usable_core_count()):
+        for part in split_evenly(new, cores()):
             # What this process cannot do is done, and said, where the kernel is called.
             process = python(f"{__package__}.worker", *(samples.words for samples in part))
             for samples in part:
                 _workers[samples] = _Worker(process, missing[samples])
-
-
-def usable_core_count() -> int:
-    """The cores that this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def split_evenly(entries: list[Samples], most: int) -> list[list[Samples]]:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tnplan.common.kernels.ahead import Sample, Samples, compile_soon, usable_core_count
+from tnplan.common.kernels.ahead import Sample, Samples, compile_soon
+from tnplan.common.system_calls import cores
 from tnplan.compress.cpu import fixed_length_kernel, predictor_kernel, rans_encode_kernel, rans_kernel
 from tnplan.compress.cpu.rans import counting
 from tnplan.compress.format.bit_tiling import TILE
@@ -20,7 +21,7 @@ CODING = tuple(
 
 def compile_coders() -> None:
     """Compile what is missing in processes beside this one, where there are cores for them."""
-    if usable_core_count() > 1:
+    if cores() > 1:
         compile_soon(CODING)
 
 

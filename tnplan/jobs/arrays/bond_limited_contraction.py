@@ -15,6 +15,7 @@ from tnplan.common.arrays import ITEM_BYTES
 from tnplan.common.checks import check_count, is_finite
 from tnplan.common.errors import InputError, OverLimitError
 from tnplan.common.shown_text import Printed
+from tnplan.common.system_calls import cores
 from tnplan.common.units import plural, size_text
 from tnplan.executor.bond_limited.dry_run import StepWork, dry_run, dry_run_over_ranks
 from tnplan.executor.bond_limited.network import (
@@ -25,7 +26,6 @@ from tnplan.executor.bond_limited.network import (
     contract_with_bond_limit,
 )
 from tnplan.executor.bond_limited.rates import seconds_of
-from tnplan.executor.device.cpu.host_memory import cores
 from tnplan.executor.device.cpu.parallel_rows import blas_threads
 from tnplan.jobs.arrays.arrays import (
     NUMPY_ARRAY,

@@ -13,9 +13,9 @@ from typing import Any
 from tnplan.common.checks import check_choice, check_count
 from tnplan.common.errors import InputError
 from tnplan.common.shown_text import Printed
+from tnplan.common.system_calls import cores
 from tnplan.common.units import plural
 from tnplan.executor.device.comm.launcher import launched_size
-from tnplan.executor.device.cpu.host_memory import cores
 from tnplan.jobs.arrays.options import ContractionOptions, in_bytes
 from tnplan.jobs.progress import Listener, as_listener
 from tnplan.questions.combinatorial.counting import count_by_weight, count_grid, count_model, count_products

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from tnplan.common.arrays import Array
+from tnplan.common.system_calls import cores
 from tnplan.executor.device.comm.launcher import launched_size
-from tnplan.executor.device.cpu.host_memory import cores
 from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.jobs.job import Job, Rank, Request, Result, run_job
 from tnplan.planner.search.sparse_state import distinct_strings

@@ -15,8 +15,8 @@ from typing import Any
 from tnplan.common.checks import check_count
 from tnplan.common.errors import InputError
 from tnplan.common.shown_text import html_table, text_table
+from tnplan.common.system_calls import cores
 from tnplan.common.units import count_text, size_text, time_text
-from tnplan.executor.device.cpu.host_memory import cores
 from tnplan.planner.hardware.profile import Profile
 from tnplan.questions.engines.compressed import bits_of_state, largest_compressed, may_be_compressed
 from tnplan.questions.engines.task_list import ESTIMATE, EXACT, ROUNDING, STATISTICAL, TRUNCATION

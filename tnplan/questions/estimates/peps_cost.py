@@ -338,7 +338,7 @@ def _apply(
         cutter, n = owners[(a + b) % 2], old * rank
         for owner in {*owners}:
             key = (*ends[0][0], *ends[1][0], old, rank, *owners, owner, cutter)
-            own = [prod(sides) for (sides, _), one in zip(ends, owners, strict=True) if one == owner]
+            own = [prod(sides) for (sides, _), other in zip(ends, owners, strict=True) if other == owner]
             groups[key] += 1
             sizes[key] = sum(own), max(own), n, new, old
             works[owner].calls["gates"] += 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import inf
 
-from tnplan.executor.device.cpu.host_memory import cores
+from tnplan.common.system_calls import cores
 from tnplan.planner.hardware.profile import Profile
 from tnplan.questions.engines.compressed import bits_of_state
 from tnplan.questions.estimates.chain_cost import chain_cost

@@ -11,7 +11,7 @@ import numpy as np
 
 from tnplan.circuits.circuit import Gate
 from tnplan.circuits.program import gates_of
-from tnplan.executor.device.cpu.host_memory import cores
+from tnplan.common.system_calls import cores
 from tnplan.executor.statevector.adjoint_sweep import plans_back, words_of
 from tnplan.executor.statevector.cpu.state import JOINT_FROM
 from tnplan.executor.statevector.cuda.kernel_defines import JOINT_FROM as GPU_JOINT_FROM

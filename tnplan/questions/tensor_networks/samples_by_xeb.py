@@ -109,7 +109,7 @@ def plan_bunches(
     """The plan of least predicted time that reaches the cross-entropy; None where no size of bunches does.
 
     Every sample has a bunch of its own, so that samples are as independent as random bunches. "fp64", the
-    default, stands for the precision of least predicted time whose rounding the samples do not show.
+    default, stands for the precision of least predicted time whose estimated rounding does not show.
     """
     is_stated = options.precision not in (None, "fp64")
     if not is_stated:
@@ -151,7 +151,7 @@ def plan_bunches(
 
 
 def cheapest_precision(state: SparseState, slices: Sequence[int], xeb: float, shots: float) -> SparseState:
-    """The plan in the precision of least predicted time whose rounding the samples do not show.
+    """The plan in the precision of least predicted time whose estimated rounding the samples do not show.
 
     A relative error e of the amplitudes takes e^2 of the fidelity, and so of the cross-entropy, whose
     standard error is 1 / sqrt(shots) at least. Where all slices are summed, probabilities of the samples are

@@ -15,10 +15,11 @@ import numpy as np
 from tnplan.circuits.circuit import GateSequence
 from tnplan.common.arrays import ITEM_BYTES, Array
 from tnplan.common.errors import InputError
+from tnplan.common.system_calls import cores
 from tnplan.executor.contraction.run.sparse_state import RowReplay
 from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.device.cpu.device import NumpyDevice
-from tnplan.executor.device.cpu.host_memory import cores, host_memory
+from tnplan.executor.device.cpu.host_memory import host_memory
 from tnplan.executor.device.cpu.parallel_rows import blas_threads
 from tnplan.executor.device.protocols.device import RowDevice
 from tnplan.executor.device.protocols.precision import expected_error, supported

@@ -26,9 +26,9 @@ from tests.support.kernels.idle_gpu import Compilations, UncheckedKernel, put_in
 from tests.support.networks import random_path, window
 from tests.support.root import ROOT
 from tnplan.common.errors import InputError
+from tnplan.common.system_calls import cores
 from tnplan.executor.contraction.run.compiled_program import CompiledProgram
 from tnplan.executor.device.comm.threads import run_ranks
-from tnplan.executor.device.cpu.host_memory import cores
 from tnplan.executor.device.protocols.device import Call, ContractShape, RowShape
 from tnplan.planner.hardware.profile import load_profile
 from tnplan.planner.networks.contraction_path import ContractionPath

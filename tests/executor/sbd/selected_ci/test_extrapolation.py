@@ -7,6 +7,7 @@ import pytest
 
 import tnplan
 from tnplan.executor.sbd.selected_ci.grow import extrapolate, extrapolated
+from tnplan.executor.sbd.selected_ci.growth import COLUMNS
 
 CORRECTIONS = np.array([-0.03, -0.02, -0.012, -0.007, -0.003])
 EXACT = -109.25
@@ -135,11 +136,11 @@ def test_a_list_that_was_cut_after_it_lacked_nothing() -> None:
 def test_corrections_that_leave_terms_out_get_no_uncertainty() -> None:
     """Terms below `epsilon_pt2` are missing: it has to be far below the last threshold."""
     points = [
-        {"epsilon": epsilon, "e": [EXACT - 0.9 * correction], "c": [correction]}
-        for epsilon, correction in zip((0.05, 0.02, 0.01), CORRECTIONS[1:4].tolist(), strict=True)
+        {"epsilon": epsilon} | dict(zip(COLUMNS, ([EXACT - 0.9 * x], [x], [0.0]), strict=True))
+        for epsilon, x in zip((0.05, 0.02, 0.01), CORRECTIONS[1:4].tolist(), strict=True)
     ]
     for epsilon_pt2, is_sure in ((0.0, True), (3e-4, True), (4e-4, False), (1e-2, False)):
         growth = tnplan.Growth((0.05, 0.02, 0.01), epsilon_pt2=epsilon_pt2)
-        found = extrapolated(growth, points, ("e", "c"), 0)
+        found = extrapolated(growth, points, 0)
         assert found is not None
         assert (found.uncertainty is not None) == is_sure

@@ -5,7 +5,6 @@ A job of Slurm and a container are control groups of Linux. Knows their files; n
 
 from __future__ import annotations
 
-import os
 import platform
 import re
 from dataclasses import dataclass
@@ -15,23 +14,11 @@ from socket import gethostname
 from typing import Any
 
 from tnplan.common.errors import InputError
-from tnplan.common.system_calls import installed_memory
+from tnplan.common.system_calls import cores, installed_memory, usable_cores
 from tnplan.common.units import size_text
 from tnplan.executor.device.protocols.communicator import Communicator
 
 # Facts of the host that a run is made on. Knows no device.
-
-
-def usable_cores() -> tuple[int, ...]:
-    """The numbers of the cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return tuple(sorted(os.sched_getaffinity(0)))
-    return tuple(range(os.cpu_count() or 1))
-
-
-def cores() -> int:
-    """How many cores this process may use."""
-    return len(usable_cores())
 
 
 def ranks_here(world: Communicator) -> int:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tnplan.common.arrays import Array
-from tnplan.executor.device.cpu.host_memory import cores
+from tnplan.common.system_calls import cores
 from tnplan.executor.device.cpu.parallel_rows import over_rows
 from tnplan.executor.sbd.basis.determinants import DeterminantList
 from tnplan.executor.sbd.basis.integral_arrays import add_by_parts

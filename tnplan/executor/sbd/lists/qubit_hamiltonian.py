@@ -22,7 +22,7 @@ import numpy as np
 from tnplan.circuits.pauli_sum import PauliSum, bit_counts, merge
 from tnplan.common.arrays import Array
 from tnplan.common.errors import InputError
-from tnplan.executor.device.cpu.host_memory import cores
+from tnplan.common.system_calls import cores
 from tnplan.executor.sbd.basis.strings import from_occupied
 from tnplan.executor.sbd.lists.listed_rows import ListedRows
 from tnplan.executor.sbd.sigma.cost_model import partition_rows

@@ -43,7 +43,7 @@ from tnplan.executor.sbd.selected_ci.orbital_optimization import (
     list_sizes,
     orbital_derivatives,
 )
-from tnplan.executor.sbd.selected_ci.semistochastic import sampled_second_order
+from tnplan.executor.sbd.selected_ci.semistochastic import SUMMED, sampled_second_order
 from tnplan.executor.sbd.selected_ci.shards import Workers
 from tnplan.executor.sbd.selected_ci.spin_families import Closure, SpinFamilies
 from tnplan.executor.sbd.selected_ci.starts import DeterminantSearch, Start, start_states
@@ -129,8 +129,6 @@ PARABOLA_POINTS = 5
 """The same for the parabola."""
 FINER = 30
 """How many times smaller than the last threshold terms of the corrections have to be for an uncertainty."""
-SUMMED = 0.01
-"""Terms above so many times the threshold are summed for all determinants where others are sampled."""
 QUADRATIC_POINTS = 4
 """Points that a parabola needs: one more than it has numbers."""
 
@@ -204,14 +202,13 @@ def extrapolate(
 
 
 def extrapolated(
-    growth: Growth, points: Sequence[dict[str, Any]], names: Sequence[str], root: int
+    growth: Growth, points: Sequence[dict[str, Any]], root: int
 ) -> Extrapolation | None:
-    """What the corrected lists of a growth extrapolate to; `names` are those of energies, corrections and, if
-    there are any, errors of corrections.
+    """What the corrected lists of a growth extrapolate to.
 
     Without an uncertainty where the corrections may leave out what the thresholds do.
     """
-    fit = extrapolate(*([point[name][root] for point in points] for name in names))
+    fit = extrapolate(*([point[name][root] for point in points] for name in COLUMNS))
     last = points[-1]["epsilon"] if points else 0.0
     if fit is None or growth.epsilon_pt2 is None or not 0 < last < FINER * growth.epsilon_pt2:
         return fit
@@ -714,7 +711,7 @@ class GrowingList:
         points = [point for point in state.points if len(point["energies_hartree"]) == n_roots]
         fits = []
         for root in range(n_roots):
-            fit = extrapolated(growth, points, COLUMNS, root)
+            fit = extrapolated(growth, points, root)
             fits.append(None if fit is None else fit.report())
         return {
             "epsilons": list(self._series), "epsilon_pt2": growth.epsilon_pt2, "stable": growth.stable,

@@ -150,10 +150,8 @@ class GrowingStrings:
         """
         from tnplan.executor.sbd.lists import qubit_kernel as kernel
 
-        operator, threads = (
-            operator_of(self._problem.terms, string_table(self._strings)),
-            self._problem.threads,
-        )
+        operator = operator_of(self._problem.terms, string_table(self._strings))
+        threads = self._problem.threads
         n, n_words = self._strings.shape
         nothing = np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, self._setup.hamiltonian.dtype)
 

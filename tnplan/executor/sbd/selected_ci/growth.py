@@ -213,13 +213,11 @@ class Growth:
         if self.epsilon_pt2 is not None:
             _check("--epsilon-pt2", self.epsilon_pt2, "give Hartrees of 0 or more, such as 1e-7")
         if self.pt2_error is not None:
-            remedy = "give Hartrees above 0, such as 1e-5"
-            _check("--pt2-error", self.pt2_error, remedy)
-            if not self.pt2_error:
-                raise InputError("--pt2-error", "is 0", remedy)
+            if not (is_finite(self.pt2_error) and self.pt2_error > 0):
+                remedy = "give Hartrees above 0, such as 1e-5"
+                raise InputError("--pt2-error", f"is {self.pt2_error!r}", remedy)
             if self.epsilon_pt2 is None:
-                problem = "is given, but there is no correction"
-                raise InputError("--pt2-error", problem, "leave one of them out")
+                raise InputError("--pt2-error", "is given without a correction", "leave it out")
         if not (is_number(self.stable) and 0 <= self.stable < 1):
             raise InputError("growth: stable", f"is {self.stable!r}", "give a share of 0 or more, below 1")
         if not (is_number(self.surplus) and 1 <= self.surplus <= MOST_SURPLUS):

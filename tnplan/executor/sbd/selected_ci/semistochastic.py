@@ -10,16 +10,12 @@ import numpy as np
 
 from tnplan.common.arrays import Array
 from tnplan.executor.sbd.basis.determinants import DeterminantList
-from tnplan.executor.sbd.selected_ci.connections import (
-    Correction,
-    OutsideSum,
-    limits_of,
-    member_keys,
-    second_order,
-)
+from tnplan.executor.sbd.selected_ci.connections import Correction, OutsideSum, limits_of, member_keys
 from tnplan.executor.sbd.selected_ci.excitation_tables import ExcitationTables
 from tnplan.executor.sbd.selected_ci.shards import Workers
 
+SUMMED = 0.01
+"""Terms above so many times a list's threshold are summed for all of its determinants."""
 DRAWN = 200
 """Determinants of a sample."""
 FIRST_SAMPLES = 10
@@ -48,12 +44,11 @@ def sampled_second_order(
         The standard error to end with, in Hartree. It is estimated from the samples, which are those of a
         fixed seed. Where that takes more samples than are worth it, all terms are summed.
     """
-    n_listed = len(state)
-    if thresholds[0] <= thresholds[1] or not _is_worth(FIRST_SAMPLES, n_listed):
-        return second_order(basis, state, energy, thresholds[1], tables, workers)
-    members, (coarse, fine) = member_keys(basis), thresholds
+    members, n_listed, (coarse, fine) = member_keys(basis), len(state), thresholds
     outside = OutsideSum(members, energy, tables, workers)
-    whole = outside.of(members, state, limits_of(state, coarse))
+    if coarse <= fine or not _is_worth(FIRST_SAMPLES, n_listed):
+        return outside.of(members, state, limits_of(state, fine))
+    summed = outside.of(members, state, limits_of(state, coarse))
     # Determinants are drawn with the chances p_i = |c_i| / sum |c|, with repetitions.
     cumulated = np.cumsum(np.abs(state))
     chances = np.abs(state) / cumulated[-1]
@@ -69,10 +64,10 @@ def sampled_second_order(
             continue
         error = float(np.std(differences, ddof=1) / np.sqrt(n))
         if error <= target:
-            return Correction(whole.energy + float(np.mean(differences)), whole.determinants, error)
+            return Correction(summed.energy + float(np.mean(differences)), summed.determinants, error)
         # The error falls as the root of their number.
         if not _is_worth(n * (error / target) ** 2, n_listed):
-            return second_order(basis, state, energy, fine, tables, workers)
+            return outside.of(members, state, limits_of(state, fine))
 
 
 def _is_worth(n_samples: float, n_listed: int) -> bool:

@@ -136,10 +136,7 @@ def by_shards(
             by_number = {number: result for shards in gathered for number, result in shards.items()}
             return [by_number[number] for number in range(1 << bits)]
     raise InputError(
-        "memory",
-        "is too small for the determinants outside the list",
-        "give more memory",
-        topic="memory",
+        "memory", "is too small for the determinants outside the list", "give more memory", topic="memory",
     )
 
 

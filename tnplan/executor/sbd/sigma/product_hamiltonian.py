@@ -22,7 +22,7 @@ import numpy as np
 
 from tnplan.common.arrays import Array
 from tnplan.common.errors import InputError
-from tnplan.executor.device.cpu.host_memory import cores
+from tnplan.common.system_calls import cores
 from tnplan.executor.device.cpu.parallel_rows import over_rows
 from tnplan.executor.sbd.basis.determinants import OneRank
 from tnplan.executor.sbd.basis.excitations import (

@@ -30,6 +30,7 @@ from tnplan.common.cache_folder import cache_folder as kept_in
 from tnplan.common.cache_folder import has_entry, own_folder, read_entry, write_entry
 from tnplan.common.errors import InputError
 from tnplan.common.kernels.told import compiling
+from tnplan.common.system_calls import cores
 from tnplan.executor.device.protocols.precision import DOUBLE
 
 NEVER_COMPILE = "TNPLAN_NO_COMPILE"
@@ -282,7 +283,7 @@ def _begun(key: Key) -> Future[bytes] | None:
             compiling = _in_progress[key] = Future()
             compiling.add_done_callback(lambda _: _in_progress.pop(key, None))
             _waiting.append((key, compiling))
-            if len(_compiling) < len(os.sched_getaffinity(0)):
+            if len(_compiling) < cores():
                 thread = Thread(target=_compile_waiting, name="tnplan kernels")
                 _compiling.add(thread)
                 thread.start()
