@@ -21,9 +21,14 @@ from typing import Any
 import numpy as np
 
 from tnplan.circuits.load import load_program
-from tnplan.circuits.noise import depolarized
 from tnplan.circuits.pauli_sum import given_sum
-from tnplan.circuits.program import CircuitProgram, Operation, final_measurements, largest_operator
+from tnplan.circuits.program import (
+    CircuitProgram,
+    Operation,
+    depolarized,
+    final_measurements,
+    largest_operator,
+)
 from tnplan.common.arrays import Array
 from tnplan.common.checks import check_choice, check_count, is_number
 from tnplan.common.errors import InputError

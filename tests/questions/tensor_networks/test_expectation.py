@@ -17,7 +17,6 @@ from tests.support.contraction.light_cones import expectations
 from tests.support.robustness.refusals import Refusal, Row, table
 from tnplan.circuits.circuit import Gate, GateSequence
 from tnplan.circuits.gates import I2, X, Y, Z, gate
-from tnplan.circuits.noise import depolarizing
 from tnplan.circuits.pauli_sum import PauliSum, parse
 from tnplan.circuits.program import (
     Channel,
@@ -25,6 +24,7 @@ from tnplan.circuits.program import (
     Conditional,
     Measurement,
     Reset,
+    depolarizing,
 )
 from tnplan.common.errors import InputError
 from tnplan.executor.device.cpu.host_memory import UNKNOWN_BYTES
