@@ -38,7 +38,7 @@ from tnplan.executor.sbd.basis.integrals import OrbitalLabels, dense_two
 from tnplan.executor.sbd.basis.irreps import string_irreps
 from tnplan.executor.sbd.basis.sector import Sector
 from tnplan.executor.sbd.sigma import batched
-from tnplan.executor.sbd.sigma.batched_sector import BatchedSector
+from tnplan.executor.sbd.sigma.batched import BatchedSector
 from tnplan.executor.sbd.sigma.product_hamiltonian import EVEN, NEITHER, ODD, ProductTables
 from tnplan.executor.sbd.sigma.sector_hamiltonian import SectorHamiltonian
 from tnplan.executor.sbd.solver.davidson import Criteria
