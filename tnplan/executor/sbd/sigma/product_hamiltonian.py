@@ -33,8 +33,7 @@ from tnplan.executor.sbd.basis.excitations import (
     find_singles,
     match_pairs,
 )
-from tnplan.executor.sbd.basis.integral_arrays import add_by_parts
-from tnplan.executor.sbd.basis.integrals import Integrals, spin_constant
+from tnplan.executor.sbd.basis.integrals import Integrals, add_by_parts, spin_constant
 from tnplan.executor.sbd.basis.sector import Sector
 from tnplan.executor.sbd.basis.strings import StringSet
 from tnplan.executor.sbd.sigma import cost_model as cost
