@@ -26,14 +26,15 @@ from tnplan.circuits.pauli_sum import given_sum
 from tnplan.common.errors import InputError
 from tnplan.executor.statevector import packed_codes
 from tnplan.executor.statevector.codegen.pass_program import make_program
-from tnplan.executor.statevector.codegen.pass_rounding import (
+from tnplan.executor.statevector.cpu.state import HostState
+from tnplan.executor.statevector.cuda.kernel_defines import coded_bytes, coded_tile
+from tnplan.executor.statevector.packed_error import (
+    angle_error,
+    bound_of,
     of_turn,
     rounding_of_program,
     rounding_of_tables,
 )
-from tnplan.executor.statevector.cpu.state import HostState
-from tnplan.executor.statevector.cuda.kernel_defines import coded_bytes, coded_tile
-from tnplan.executor.statevector.packed_error import angle_error, bound_of
 from tnplan.executor.statevector.prepared_program import prepare_program
 from tnplan.executor.statevector.scheduling.pass_tables import pass_tables
 from tnplan.executor.statevector.scheduling.tiled_passes import Tile, compile_gates

@@ -18,11 +18,6 @@ from cupy.cuda import runtime
 from tnplan.common.arrays import Array
 from tnplan.common.errors import InputError
 from tnplan.executor.device.cuda.peer_memory import own_array
-from tnplan.executor.statevector.codegen.pass_rounding import (
-    Rounding,
-    rounding_of_program,
-    rounding_of_tables,
-)
 from tnplan.executor.statevector.cuda.kernel_defines import MEASURE_THREADS, coded_tile
 from tnplan.executor.statevector.cuda.state import FEW_BITS, MOST_BLOCKS, CupyState
 from tnplan.executor.statevector.packed_codes import (
@@ -33,7 +28,14 @@ from tnplan.executor.statevector.packed_codes import (
     exchanged,
     refuse_load,
 )
-from tnplan.executor.statevector.packed_error import EncodingErrors, angle_error, bound_of
+from tnplan.executor.statevector.packed_error import (
+    EncodingErrors,
+    Rounding,
+    angle_error,
+    bound_of,
+    rounding_of_program,
+    rounding_of_tables,
+)
 from tnplan.executor.statevector.scheduling.pass_tables import pass_tables
 from tnplan.executor.statevector.scheduling.qubit_cover import QubitExchange
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass, Tile
