@@ -15,7 +15,7 @@ from tnplan.circuits.circuit import Gate
 from tnplan.circuits.derivatives.trigonometric_gate import TrigonometricGate
 from tnplan.circuits.pauli_sum import PauliSum
 from tnplan.common.arrays import Array
-from tnplan.executor.statevector.cpu.word_table import WordTable, word_scratch, word_table
+from tnplan.executor.statevector.cpu.vector_tables import WordTable, word_scratch, word_table
 from tnplan.executor.statevector.gates.multiplexed_gate import (
     LARGEST_TARGETS,
     MultiplexedGate,

@@ -12,8 +12,7 @@ from tnplan.executor.statevector.cpu.joint_sum_tables import sum_pass
 from tnplan.executor.statevector.cpu.state import JOINT_FROM, sum_scratch
 from tnplan.executor.statevector.cpu.tile_scratch import tile_scratch
 from tnplan.executor.statevector.cpu.vector_rounds import LARGEST_MATRIX
-from tnplan.executor.statevector.cpu.vector_tables import vector_pass
-from tnplan.executor.statevector.cpu.word_table import word_scratch, word_table
+from tnplan.executor.statevector.cpu.vector_tables import vector_pass, word_scratch, word_table
 from tnplan.executor.statevector.gates.multiplexed_gate import from_matrix, word_sum
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass
 

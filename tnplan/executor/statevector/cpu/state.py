@@ -14,8 +14,14 @@ from tnplan.executor.device.cpu.parallel_rows import over_spans
 from tnplan.executor.statevector.cpu.joint_sum_tables import SumPass, sum_pass
 from tnplan.executor.statevector.cpu.tile_scratch import aligned, tile_scratch
 from tnplan.executor.statevector.cpu.vector_rounds import LARGEST_MATRIX
-from tnplan.executor.statevector.cpu.vector_tables import VectorPass, round_bits, vector_pass
-from tnplan.executor.statevector.cpu.word_table import BLOCK, word_scratch, word_table
+from tnplan.executor.statevector.cpu.vector_tables import (
+    BLOCK,
+    VectorPass,
+    round_bits,
+    vector_pass,
+    word_scratch,
+    word_table,
+)
 from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate, WordSum, mask_of
 from tnplan.executor.statevector.scheduling.fusion import PassStep
 from tnplan.executor.statevector.scheduling.qubit_cover import QubitExchange, index_of
