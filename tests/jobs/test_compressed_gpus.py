@@ -18,7 +18,7 @@ from tests.support.kernels.gpus import count_gpus
 from tests.support.slow import slow_unless
 from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.device.protocols.communicator import Communicator
-from tnplan.executor.statevector.distributed_packed_state import DistributedPackedState
+from tnplan.executor.statevector.distributed_state import DistributedPackedState
 from tnplan.executor.statevector.packed_codes import codes_bytes
 from tnplan.executor.statevector.packed_error import departure
 from tnplan.executor.statevector.prepared_program import prepare_program
@@ -57,9 +57,7 @@ def sent(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> lis
         lambda asked, ranks: ranks == 2 * asked, [(0.99, 8, "fp32"), (0.999999, 16, "fp64")], [1, 2, 4]
     ),
 )
-def test_the_state_is_within_its_bound(
-    asked: tuple[float, int, str], n_ranks: int, sent: list[int]
-) -> None:
+def test_the_state_is_within_its_bound(asked: tuple[float, int, str], n_ranks: int, sent: list[int]) -> None:
     """Beside the exact state, and beside that of ranks of CPUs."""
     fidelity, bits, precision = asked
     dtype = {"fp32": "complex64", "fp64": "complex128"}[precision]

@@ -21,7 +21,7 @@ from tnplan.common.checkpoint import CheckpointFile, identity_of_values
 from tnplan.executor.device.protocols.communicator import Communicator, agree, messages
 from tnplan.executor.device.protocols.stop_signal import StoppedRunError, asked
 from tnplan.executor.statevector.cpu.packed_state import PackedState
-from tnplan.executor.statevector.distributed_packed_state import DistributedPackedState
+from tnplan.executor.statevector.distributed_state import DistributedPackedState
 
 if TYPE_CHECKING:
     from tnplan.executor.statevector.cuda.packed_state import CodedState

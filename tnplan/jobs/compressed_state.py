@@ -19,7 +19,7 @@ from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.device.select import sees_gpu
 from tnplan.executor.statevector.cpu.packed_state import PackedState, packed_bytes, packed_tile
 from tnplan.executor.statevector.cuda.kernel_defines import coded_bytes, coded_tile
-from tnplan.executor.statevector.distributed_packed_state import DistributedPackedState
+from tnplan.executor.statevector.distributed_state import DistributedPackedState
 from tnplan.executor.statevector.gates.multiplexed_gate import LARGEST_TARGETS
 from tnplan.executor.statevector.memory_estimate import tile_bytes
 from tnplan.executor.statevector.packed_codes import BLOCK_BITS
