@@ -23,7 +23,7 @@ from tnplan.executor.statevector.packed_codes import codes_bytes
 from tnplan.executor.statevector.packed_error import departure
 from tnplan.executor.statevector.prepared_program import prepare_program
 from tnplan.executor.statevector.simulator import Simulator
-from tnplan.jobs import checkpointed_state
+from tnplan.jobs import compressed_state
 from tnplan.jobs.compressed_state import planned_passes
 
 NUMBER = 4
@@ -131,9 +131,9 @@ def test_an_interrupted_run_has_the_result_of_a_whole_one(
     """With a checkpoint after every step, in pieces; the last rank fails, while the others wait for it."""
     from tnplan.executor.statevector.cuda.packed_state import CodedState
 
-    monkeypatch.setattr(checkpointed_state.StateCheckpoint, "LEAST_S", 0.0)
-    monkeypatch.setattr(checkpointed_state.StateCheckpoint, "INTERVAL", 0)
-    monkeypatch.setattr(checkpointed_state, "PIECE_BYTES", 1000)
+    monkeypatch.setattr(compressed_state.StateCheckpoint, "LEAST_S", 0.0)
+    monkeypatch.setattr(compressed_state.StateCheckpoint, "INTERVAL", 0)
+    monkeypatch.setattr(compressed_state, "PIECE_BYTES", 1000)
     done, last, do = [0], [-1], CodedState.do
 
     def counted(state: CodedState, prepared: Any) -> Any:

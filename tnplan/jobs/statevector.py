@@ -61,9 +61,9 @@ from tnplan.executor.statevector.state_file import (
     save_part,
     state_of,
 )
-from tnplan.jobs.checkpointed_state import StateCheckpoint
 from tnplan.jobs.compressed_state import (
     LEAST_BITS,
+    StateCheckpoint,
     bits_for,
     check_fidelity,
     compressed_needs,
