@@ -98,19 +98,19 @@ def _dealt(
     part: Array, target: Array, element: Array, minus: Array, n_parts: int, n_threads: int
 ) -> tuple[Array, Array]:
     """`more` and `slots` of a `PairTiles`; after the first turns of parts come empty ones, to be read."""
-    from tnplan.executor.sbd.sigma import pair_tiling_kernel
+    from tnplan.executor.sbd.sigma import opposite_spin_kernel
 
     order = np.lexsort((target, part))
     part, target, element = part[order], target[order], element[order]
     words = (element + minus[order] * SIGN + 2 * SIGN * target).astype(np.uint32)
     heads = np.flatnonzero(np.diff(part, prepend=-1) | np.diff(target, prepend=-1))
     sizes = np.diff(heads, append=len(part))
-    cells = np.where(sizes == 1, pair_tiling_kernel.cell.function(words[heads]), 0)
+    cells = np.where(sizes == 1, opposite_spin_kernel.cell.function(words[heads]), 0)
     order = np.lexsort((cells, -sizes, part[heads]))
     heads, sizes = heads[order], sizes[order]
     bounds = np.searchsorted(part[heads], np.arange(n_parts + 1))
     # Threads for targets of more than half of what one takes, then for all elements.
-    per_thread = pair_tiling_kernel.TAKEN
+    per_thread = opposite_spin_kernel.TAKEN
     if sizes.max(initial=0) > per_thread * per_thread:
         raise ValueError(f"a target has {sizes.max()} elements in a part, and threads take {per_thread**2}")
     wide = np.where(
@@ -122,8 +122,8 @@ def _dealt(
     more = n_parts + PARTS + np.concatenate([[0], np.cumsum(np.maximum(turns - 1, 0))]).astype(np.int32)
     slots = np.full((int(more[-1]), n_threads, per_thread), NONE, np.uint32)
     dealt = np.empty(((1 + int(np.diff(more).max(initial=0))) * n_threads, per_thread), np.uint32)
-    counts = np.empty(pair_tiling_kernel.COUNTS, np.int64)
-    pair_tiling_kernel.deal(bounds, heads, sizes, words, more, dealt, counts, slots)
+    counts = np.empty(opposite_spin_kernel.COUNTS, np.int64)
+    opposite_spin_kernel.deal(bounds, heads, sizes, words, more, dealt, counts, slots)
     return more, slots
 
 
