@@ -14,8 +14,8 @@ import numpy as np
 from tnplan.common.kernels.vector_operations import PRODUCT_LANES as SIMD_LANES
 from tnplan.common.kernels.vector_operations import sum_signed_products
 from tnplan.executor.device.cpu.bits_kernel import jit
-from tnplan.executor.sbd.sigma import pair_tiling
-from tnplan.executor.sbd.sigma.pair_tiling import SIGN
+from tnplan.executor.sbd.sigma import opposite_spin
+from tnplan.executor.sbd.sigma.opposite_spin import SIGN
 
 ROWS_TRANSPOSED = 4
 """Rows whose values are brought to SIMD lanes at once."""
@@ -208,7 +208,7 @@ BANKS = 16
 """Of shared memory, 8 bytes wide: those that half a warp reads or adds to at once should differ."""
 ALLOWED = (0, 1, 3)
 """What an element may add to the turns of half a warp, pass by pass: 2 for its sum, 1 for its product."""
-NONE = np.uint32(pair_tiling.NONE)
+NONE = np.uint32(opposite_spin.NONE)
 TOP, LEFT = 0, BANKS * BANKS
 OF_SUM = LEFT + BANKS * BANKS
 OF_PRODUCT = OF_SUM + BANKS

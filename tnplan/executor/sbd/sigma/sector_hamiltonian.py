@@ -29,8 +29,14 @@ from tnplan.executor.sbd.basis.sector import Sector, SectorBlocks, StateBlock
 from tnplan.executor.sbd.basis.strings import StringSet
 from tnplan.executor.sbd.sigma import cost_model as cost
 from tnplan.executor.sbd.sigma.cost_model import RowPartition
-from tnplan.executor.sbd.sigma.opposite_spin import OppositeSpinTables, beta_entries, scratch_bytes
-from tnplan.executor.sbd.sigma.pair_tiling import PairTiles, block_warps, pair_tiles
+from tnplan.executor.sbd.sigma.opposite_spin import (
+    OppositeSpinTables,
+    PairTiles,
+    beta_entries,
+    block_warps,
+    pair_tiles,
+    scratch_bytes,
+)
 from tnplan.executor.sbd.sigma.product_hamiltonian import (
     NEITHER,
     WARPS_AT_ONCE,
