@@ -157,8 +157,7 @@ def pauli_words(dtype: str) -> None:
 
 
 def products_of_bases(dtype: str) -> None:
-    from tnplan.executor.sbd.basis.irreps import string_irreps
-    from tnplan.executor.sbd.basis.sector import Sector
+    from tnplan.executor.sbd.basis.sector import Sector, string_irreps
     from tnplan.executor.sbd.cuda.steps import CupyBatch
     from tnplan.executor.sbd.sigma.batched import BatchedHamiltonian, BatchedSector
     from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian, ProductTables
