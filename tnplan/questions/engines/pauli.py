@@ -19,7 +19,7 @@ from tnplan.circuits.program import Channel, Measurement, Operation, Reset, with
 from tnplan.common.arrays import Array
 from tnplan.common.errors import InputError
 from tnplan.common.units import size_text
-from tnplan.executor.pauli.algebra.errors import farthest
+from tnplan.executor.pauli.algebra.expectation import farthest
 from tnplan.executor.pauli.algebra.gates import (
     PauliStep,
     circuit_steps,
