@@ -312,8 +312,7 @@ class PackedState:
 
 def words_between(others: Array, own: Array, masks: Array) -> Array:
     """For each row x, z the sum over i of (-1)^|z & i| conj(others[i ^ x]) own[i], complex128 states."""
-    from tnplan.executor.statevector.cpu.measure_kernel import pauli
-    from tnplan.executor.statevector.cpu.word_kernel import add_words
+    from tnplan.executor.statevector.cpu.measure_kernel import add_words, pauli
 
     if len(own) < 1 << LEAST_WORD_BITS:
         rows = [complex(*pauli(others, own, x, z, 0, len(own))) for x, z in masks.tolist()]

@@ -184,7 +184,7 @@ class HostState:
 
     def pauli_sum(self, words: Sequence[tuple[int, int, complex]]) -> complex:
         """The sum over words, masks x and z and factors, of factors times `pauli`."""
-        from tnplan.executor.statevector.cpu.word_kernel import word_sum_value
+        from tnplan.executor.statevector.cpu.measure_kernel import word_sum_value
 
         own = self._amplitudes
         table = word_table(words, len(own))
@@ -198,7 +198,7 @@ class HostState:
 
     def write_pauli_sum(self, words: Sequence[tuple[int, int, complex]], out: Array) -> None:
         """Write the sum of words times this state."""
-        from tnplan.executor.statevector.cpu.word_kernel import write_word_sum
+        from tnplan.executor.statevector.cpu.measure_kernel import write_word_sum
 
         own = self._amplitudes
         table = word_table(words, len(own))
@@ -258,7 +258,7 @@ class HostState:
     def _between(self, other: HostState, words: Sequence[tuple[int, int]]) -> Array:
         if self.n_bits < LEAST_WORD_BITS:
             return np.array([self.pauli_with(other._amplitudes, 0, x, z) for x, z in words], np.complex128)
-        from tnplan.executor.statevector.cpu.word_kernel import add_words
+        from tnplan.executor.statevector.cpu.measure_kernel import add_words
 
         real = self._amplitudes.real.dtype
         lanes = VECTOR_BYTES // real.itemsize
