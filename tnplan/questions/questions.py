@@ -29,12 +29,15 @@ from tnplan.circuits.program import (
 from tnplan.common.arrays import Array
 from tnplan.common.checks import check_count
 from tnplan.common.errors import InputError
-from tnplan.executor.pauli.algebra.preparation import (
+from tnplan.executor.pauli.algebra.states import (
+    ProductState,
+    StabilizerState,
+    State,
     bit_preparation,
+    given_state,
     product_preparation,
     stabilizer_preparation,
 )
-from tnplan.executor.pauli.algebra.states import ProductState, StabilizerState, State, given_state
 from tnplan.planner.networks.of_circuits.deferred import deferred
 
 ONCE = ("statevector", "mps", "stabilizer", "peps")
