@@ -19,8 +19,7 @@ from tests.support.slow import slow_unless
 from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.statevector.distributed_state import DistributedPackedState
-from tnplan.executor.statevector.packed_codes import codes_bytes
-from tnplan.executor.statevector.packed_error import departure
+from tnplan.executor.statevector.packed_error import codes_bytes, departure
 from tnplan.executor.statevector.prepared_program import prepare_program
 from tnplan.executor.statevector.simulator import Simulator
 from tnplan.jobs import compressed_state

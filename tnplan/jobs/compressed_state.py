@@ -29,8 +29,7 @@ from tnplan.executor.statevector.cuda.kernel_defines import coded_bytes, coded_t
 from tnplan.executor.statevector.distributed_state import DistributedPackedState
 from tnplan.executor.statevector.gates.multiplexed_gate import LARGEST_TARGETS
 from tnplan.executor.statevector.memory_estimate import tile_bytes
-from tnplan.executor.statevector.packed_codes import BLOCK_BITS
-from tnplan.executor.statevector.packed_error import BITS, EncodingErrors, departure, fewest_bits
+from tnplan.executor.statevector.packed_error import BITS, BLOCK_BITS, EncodingErrors, departure, fewest_bits
 from tnplan.executor.statevector.prepared_program import Segment, prepare_program
 from tnplan.executor.statevector.scheduling.qubit_cover import first_places
 from tnplan.executor.statevector.scheduling.tiled_passes import compile_gates, rename

@@ -19,8 +19,7 @@ from tnplan.common.arrays import Array
 from tnplan.common.errors import InputError
 from tnplan.executor.device.cpu.host_memory import ranks_here
 from tnplan.executor.device.protocols.communicator import Communicator, agree, messages
-from tnplan.executor.statevector.packed_codes import BLOCK_BITS, check_room
-from tnplan.executor.statevector.packed_error import EncodingErrors
+from tnplan.executor.statevector.packed_error import BLOCK_BITS, EncodingErrors, check_room
 from tnplan.executor.statevector.scheduling.overlap import LEAST_TILE_BITS, Overlap, Piece, with_overlaps
 from tnplan.executor.statevector.scheduling.qubit_cover import ExchangePartners, QubitExchange, index_of
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass

@@ -25,19 +25,17 @@ from tnplan.executor.statevector.cpu.state import (
 from tnplan.executor.statevector.cpu.tile_scratch import aligned, tile_scratch
 from tnplan.executor.statevector.cpu.vector_tables import VectorPass, vector_pass
 from tnplan.executor.statevector.gates.multiplexed_gate import mask_of
-from tnplan.executor.statevector.packed_codes import (
+from tnplan.executor.statevector.packed_error import (
     BLOCK_BITS,
     ONE,
-    check_room,
-    codes_bytes,
-    exchanged,
-    refuse_load,
-)
-from tnplan.executor.statevector.packed_error import (
     EncodingErrors,
     angle_error,
     arithmetic_bound,
+    check_room,
+    codes_bytes,
+    exchanged,
     largest_number,
+    refuse_load,
 )
 from tnplan.executor.statevector.scheduling.qubit_cover import QubitExchange, index_of
 from tnplan.executor.statevector.scheduling.tiled_passes import TILES, Pass, Tile

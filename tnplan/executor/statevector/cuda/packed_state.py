@@ -20,19 +20,17 @@ from tnplan.common.errors import InputError
 from tnplan.executor.device.cuda.peer_memory import own_array
 from tnplan.executor.statevector.cuda.kernel_defines import MEASURE_THREADS, coded_tile
 from tnplan.executor.statevector.cuda.state import FEW_BITS, MOST_BLOCKS, CupyState
-from tnplan.executor.statevector.packed_codes import (
+from tnplan.executor.statevector.packed_error import (
     BLOCK_BITS,
     ONE,
+    EncodingErrors,
+    Rounding,
     amplitudes_of,
+    angle_error,
+    bound_of,
     check_room,
     exchanged,
     refuse_load,
-)
-from tnplan.executor.statevector.packed_error import (
-    EncodingErrors,
-    Rounding,
-    angle_error,
-    bound_of,
     rounding_of_program,
     rounding_of_tables,
 )
