@@ -1,7 +1,7 @@
 """Simulations with `fidelity`: what they refuse, the bits of their amplitudes, and their state.
 
 The states are in executor/statevector, cpu/packed_state.py and cuda/packed_state.py, and over ranks
-distributed_packed_state.py; packed_error.py sums their errors.
+distributed_state.py; packed_error.py sums their errors.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Which rows of a table on a GPU stay where there may be only so many; all in order; values without a kernel.
 
-Twin: terms/selection.py.
+Twin: terms/truncation.py.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@
 // rising order of the rank of their pair.
 // Injected: REAL of x, y and tables, WARPS, BLOCKS that a multiprocessor is to hold, IN_SHARED (1: sums of a row lie in
 // shared memory, 0: in y or a spare row), and of the tables PART, PARTS, PADDING, SIGN, DEEP and MOST; see
-// executor/sbd/sigma/pair_tiling.py. NumPy twin: tests/oracles/sbd.py. Products in fp64 need compute capability 8.0.
+// executor/sbd/sigma/opposite_spin.py. NumPy twin: tests/oracles/sbd.py. Products in fp64 need compute capability 8.0.
 
 #include "../../device/cuda/contract/kernels/double_mma.cuh"
 

@@ -1,6 +1,6 @@
 """Rows of H over products of half-strings, all at once: the form that a GPU takes.
 
-The opposite-spin part goes by tiles of active pairs and strings of beta (see `pair_tiling`): of every alpha
+The opposite-spin part goes by tiles of active pairs and strings of beta (see `opposite_spin`): of every alpha
 string, products of matrices bring its excitations together, and each excitation of beta wants one element.
 Number operators of beta, of which many meet in one element, are summed before. Knows tables of a
 `ProductHamiltonian`; where arrays lie and what works on them is up to `BatchSteps`.

@@ -268,7 +268,7 @@ def _deal_wide(h: int, end: int, heads: Any, sizes: Any, words: Any, dealt: Any,
             dealt[spot + k % TAKEN, TAKEN - 1 - k // TAKEN] = words[heads[h] + k]
         h, spot = h + 1, spot + TAKEN
     # Then those of 2 .. TAKEN words: to the next thread with enough free slots, going round (first
-    # fit). Invariant: `_dealt` of `pair_tiling` has enough turns for all, so that the search ends.
+    # fit). Invariant: `_dealt` of `opposite_spin` has enough turns for all, so that the search ends.
     begin = spot
     while h < end and sizes[h] > 1:
         filled = TAKEN

@@ -1,7 +1,7 @@
 """A state on a GPU whose amplitudes are whole numbers of 8 or 16 bits with a scale a block.
 
 It takes 2.125 or 4.125 bytes an amplitude. packed.cuh decodes and encodes tiles in the kernels of passes,
-measure.cu decodes amplitudes as it reads them. `packed_codes` says how blocks lie, `packed_error` what they
+measure.cu decodes amplitudes as it reads them. `packed_error` says how blocks lie and what they
 cost. Knows CuPy, passes and launches; no circuit.
 """
 
