@@ -14,7 +14,7 @@ import numpy as np
 
 from tnplan.common.arrays import Array
 from tnplan.common.errors import InputError
-from tnplan.executor.sbd.basis.determinants import DeterminantList, from_bits
+from tnplan.executor.sbd.basis.determinants import DeterminantList, from_words
 from tnplan.executor.sbd.selected_ci.excitation_tables import ExcitationTables
 from tnplan.executor.sbd.selected_ci.shards import (
     Couplings,
@@ -85,8 +85,7 @@ def unpacked_keys(keys: Array, n_orbitals: int) -> Array:
 
 def from_keys(keys: Array, n_orbitals: int) -> DeterminantList:
     """The list of distinct determinants; `given` are their numbers in `keys`."""
-    bits = unpacked_keys(keys, n_orbitals)
-    return from_bits(bits[:, 0], bits[:, 1])
+    return from_words(*np.split(keys, 2, axis=1), n_orbitals)
 
 
 def with_keys(basis: DeterminantList, keys: Array) -> DeterminantList:
