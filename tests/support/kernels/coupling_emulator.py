@@ -18,7 +18,7 @@ class EmulatedCouplings(GpuCouplings):
         return memory_bytes
 
     def order(self, keys: np.ndarray) -> np.ndarray:
-        """What sorts keys."""
+        """What sorts keys on the GPU."""
         return np.lexsort(keys.T)
 
     def copy(self, array: np.ndarray) -> np.ndarray:

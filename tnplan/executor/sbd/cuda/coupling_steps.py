@@ -5,9 +5,10 @@ Knows CuPy and launches, keys of determinants and tables of excitations. Everyth
 
 from __future__ import annotations
 
-from functools import cache
+from collections.abc import Callable
+from functools import cache, wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import cupy
 import numpy as np
@@ -18,6 +19,8 @@ from tnplan.executor.sbd.selected_ci.excitation_tables import Doubles, Excitatio
 Array = Any
 """A cupy.ndarray."""
 Host = np.ndarray[Any, Any]
+P = ParamSpec("P")
+Result = TypeVar("Result")
 
 FILE = Path(__file__).parent / "couplings.cu"
 THREADS = 256
@@ -50,6 +53,20 @@ def coupling_defines(key_words: int, mode: int) -> dict[str, int]:
     return {"WORDS": key_words, "STRIDE": stride, "THREADS": THREADS, "MODE": mode}
 
 
+def _from_the_gpu(method: Callable[P, Result]) -> Callable[P, Result]:
+    """A method whose arrays come from the GPU itself and go back to it at once.
+
+    They are large and of many sizes. What CuPy's pool has had stays there, and counts as a solve's.
+    """
+
+    @wraps(method)
+    def work(*given: P.args, **named: P.kwargs) -> Result:
+        with cupy.cuda.using_allocator(None):
+            return method(*given, **named)
+
+    return work
+
+
 def _electrons(members: Host) -> tuple[int, int]:
     """Electrons of both spins: all members have as many."""
     alpha, beta = np.split(np.bitwise_count(members[0]), 2)
@@ -59,6 +76,7 @@ def _electrons(members: Host) -> tuple[int, int]:
 class GpuCouplings:
     """A list on the GPU and the stream that are current at first. See `shards.Couplings`."""
 
+    @_from_the_gpu
     def __init__(self, members: Host, tables: ExcitationTables, memory_bytes: float) -> None:
         """`memory_bytes` is what all may take on the GPU, besides what is there."""
         self._n, counts = tables.words.shape[1], _electrons(members)
@@ -105,6 +123,7 @@ class GpuCouplings:
         count = int(self.get(self._state)[2])
         return self._host_keys(self.get(chosen[:count])), self.get(sizes[:count]).view(np.float64)
 
+    @_from_the_gpu
     def correction(
         self, sources: Host, weights: Host, limits: Host, mode: int, energy: float, shard: tuple[int, int],
     ) -> tuple[float, int] | None:  # fmt: skip
@@ -127,10 +146,16 @@ class GpuCouplings:
         high, low = (int(value) for value in self.get(self._state)[4:6])
         return ((high << LOW_BITS) + low) / 2**LOW_BITS / unit if np.isfinite(most) else most, count
 
-    def order(self, keys: Host) -> Host:
-        """What sorts keys, the last word counting most."""
-        with cupy.cuda.using_allocator(None):
-            return self.get(cupy.lexsort(self.copy(keys.T)))
+    @_from_the_gpu
+    def in_order(self, keys: Host, sizes: Host) -> tuple[Host, Host]:
+        """Keys sorted, the last word counting most, and the sizes beside them."""
+        packed = self.copy(self._keys(keys))
+        order = self.order(packed)
+        return self._host_keys(self.get(packed[order])), self.get(self.copy(sizes)[order])
+
+    def order(self, keys: Array) -> Array:
+        """What sorts keys on the GPU."""
+        return cupy.argsort(keys[:, 0]) if self._is_packed else cupy.lexsort(keys.T)
 
     def _collected(
         self, sources: Host, weights: Host, limits: Host, mode: int, shard: tuple[int, int]
@@ -189,8 +214,6 @@ class GpuCouplings:
             return keys
         return np.concatenate([keys & np.uint64(2**HALF_BITS - 1), keys >> np.uint64(HALF_BITS)], 1)
 
-    # Tables are large and of many sizes: they come from the GPU itself and go back at once, since what is in
-    # CuPy's pool stays there and counts as a solve's.
     def room_bytes(self, memory_bytes: float) -> float:
         """What is left of so many bytes, and is free."""
         held_bytes = cupy.get_default_memory_pool().total_bytes()
@@ -198,8 +221,7 @@ class GpuCouplings:
 
     def copy(self, array: Host) -> Array:
         """A copy on the GPU."""
-        with cupy.cuda.using_allocator(None):
-            return cupy.asarray(np.ascontiguousarray(array))
+        return cupy.asarray(np.ascontiguousarray(array))
 
     def get(self, array: Array) -> Host:
         """A copy on the host."""
@@ -207,8 +229,7 @@ class GpuCouplings:
 
     def new(self, shape: Any, dtype: Any) -> Array:
         """An array on the GPU, not set."""
-        with cupy.cuda.using_allocator(None):
-            return cupy.empty(shape, dtype)
+        return cupy.empty(shape, dtype)
 
     def set_bytes(self, array: Array, byte: int) -> None:
         """Set all bytes of an array."""

@@ -134,7 +134,9 @@ def _in_order(shards: list[tuple[Array, Array]], there: Couplings | None = None)
     keys, sizes = (np.concatenate([candidates[side] for candidates in shards]) for side in (0, 1))
     shards.clear()
     # Shards are chosen by hash; sorted keys make the list independent of the shards.
-    order = np.lexsort(keys.T) if there is None else there.order(keys)
+    if there is not None and len(keys):
+        return Candidates(*there.in_order(keys, sizes))
+    order = np.lexsort(keys.T)
     return Candidates(np.ascontiguousarray(keys[order]), sizes[order])
 
 

@@ -55,8 +55,8 @@ class Couplings(Protocol):
     ) -> tuple[float, int] | None:
         """A shard's part of `OutsideSum.of`, and how many determinants it is of."""
 
-    def order(self, keys: Array) -> Array:
-        """What sorts keys, the last word counting most."""
+    def in_order(self, keys: Array, sizes: Array) -> tuple[Array, Array]:
+        """Keys sorted, the last word counting most, and the sizes beside them."""
 
 
 @dataclass(frozen=True)
