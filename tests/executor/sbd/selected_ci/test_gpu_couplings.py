@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.support.engines.sbd import random_integrals
-from tests.support.engines.sbd_growth import PLENTY, every_determinant, on_workers
+from tests.support.engines.sbd_growth import PLENTY, chain, every_determinant, on_workers
 from tests.support.engines.sbd_kinds import ORBITALS, integrals_of, random_bodies
 from tests.support.engines.sbd_lists import SPREAD, as_list, spread
 from tests.support.kernels.emulator import needs_compiler
@@ -30,7 +30,11 @@ from tnplan.executor.sbd.selected_ci.connections import (
     select,
 )
 from tnplan.executor.sbd.selected_ci.excitation_tables import excitation_tables
+from tnplan.executor.sbd.selected_ci.grow import GrowingList, Grown, GrowthProblem
+from tnplan.executor.sbd.selected_ci.growth import Growth
 from tnplan.executor.sbd.selected_ci.shards import Workers
+from tnplan.executor.sbd.solver.davidson import Criteria
+from tnplan.executor.sbd.solver.setup import choose_device
 
 Array = NDArray[Any]
 pytestmark = pytest.mark.skipif(find_spec("cupy") is None, reason="needs CuPy")
@@ -172,6 +176,24 @@ def test_a_sum_that_is_not_finite_is_refused(couplings: Any) -> None:
         on_workers(
             lambda group: second_order(basis, np.ones(1), 1.0, 0, tables, on_gpu(group, couplings, 1e7))
         )
+
+
+def test_a_growth_selects_the_same_lists(couplings: Any) -> None:
+    integrals = chain(6)
+    start = as_list([(0b111, 0b111)], 6)
+    problem = GrowthProblem(integrals, Growth((1e-1, 2e-2)), Criteria(), start=start)
+
+    def work(group: Workers) -> Grown:
+        chosen = choose_device("cpu", group.ranks, 1)
+        return GrowingList(problem, chosen, PLENTY, group).grow()
+
+    (expected,) = on_workers(work)
+    (found,) = on_workers(lambda group: work(on_gpu(group, couplings, 1e7)))
+    assert len(expected.space.basis) > 20  # type: ignore[arg-type]
+    np.testing.assert_array_equal(*(member_keys(one.space.basis) for one in (found, expected)))  # type: ignore[arg-type]
+    for ours, theirs in zip(found.report["points"], expected.report["points"], strict=True):
+        assert ours["outside_determinants"] == theirs["outside_determinants"]
+        np.testing.assert_allclose(ours["corrections_hartree"], theirs["corrections_hartree"], rtol=1e-9)
 
 
 def test_short_lists_and_many_electrons_stay_on_cpus(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -85,7 +85,8 @@ def unpacked_keys(keys: Array, n_orbitals: int) -> Array:
 
 def from_keys(keys: Array, n_orbitals: int) -> DeterminantList:
     """The list of distinct determinants; `given` are their numbers in `keys`."""
-    return from_words(*np.split(keys, 2, axis=1), n_orbitals)
+    alpha, beta = np.split(keys, 2, axis=1)
+    return from_words(alpha, beta, n_orbitals)
 
 
 def with_keys(basis: DeterminantList, keys: Array) -> DeterminantList:
