@@ -101,6 +101,7 @@ class GpuCouplings:
         slot_bytes = (8 * self._words + 8) * (1 + FULLEST)
         self._room_bytes, self._slot_bytes, self._slots = USABLE * (room_bytes - taken), slot_bytes, 0
 
+    @_from_the_gpu
     def largest(self, weights: Host, limits: Host, shard: tuple[int, int]) -> tuple[Host, Host] | None:
         """Keys outside the list of shard `number` of 2^`bits`, and their largest |H_ai weights[i]|."""
         table = self._collected(self._given, weights, limits, LARGEST, shard)
@@ -109,17 +110,8 @@ class GpuCouplings:
         keys, values = table
         count = int(self.get(self._state)[0])
         chosen, sizes = self.new((count, self._words), np.uint64), self.new(count, np.int64)
-        self.launch(
-            "extract",
-            LARGEST,
-            _blocks(len(keys)),
-            np.int64(len(keys)),
-            keys,
-            values,
-            self._state,
-            chosen,
-            sizes,
-        )
+        arguments = np.int64(len(keys)), keys, values, self._state, chosen, sizes
+        self.launch("extract", LARGEST, _blocks(len(keys)), *arguments)
         count = int(self.get(self._state)[2])
         return self._host_keys(self.get(chosen[:count])), self.get(sizes[:count]).view(np.float64)
 
