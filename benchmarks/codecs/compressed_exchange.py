@@ -32,7 +32,7 @@ from tnplan.executor.contraction.redistribute.compressed import (
     bind_compressed,
 )
 from tnplan.executor.contraction.redistribute.packed import bind_redistribution
-from tnplan.executor.contraction.redistribute.redistribution import Redistribution, ShardBox, ShardedTensor
+from tnplan.executor.contraction.redistribute.plan import Redistribution, ShardBox, ShardedTensor
 from tnplan.executor.contraction.run.run_report import environment
 from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.device.comm.time_limit import world_communicator

@@ -46,7 +46,7 @@ from tnplan.executor.sbd.basis.integrals import Integrals, dense_two, pair_count
 from tnplan.executor.sbd.basis.strings import StringSet
 from tnplan.executor.sbd.sigma import cost_model as cost
 from tnplan.executor.sbd.sigma.cost_model import partition_rows
-from tnplan.executor.sbd.sigma.pair_tiling import ROWS
+from tnplan.executor.sbd.sigma.opposite_spin import ROWS
 from tnplan.executor.sbd.sigma.product_hamiltonian import EVEN, NEITHER, ProductHamiltonian, row_costs
 from tnplan.executor.sbd.solver.davidson import Criteria
 from tnplan.executor.sbd.solver.solve import solve

@@ -31,10 +31,8 @@ from tnplan.common.files import write_text
 from tnplan.executor.contraction.run.run_report import commit
 from tnplan.executor.device.cpu.host_memory import host_facts
 from tnplan.executor.sbd.basis.fcidump import write_fcidump
-from tnplan.executor.sbd.basis.integral_arrays import from_arrays
-from tnplan.executor.sbd.basis.integrals import Integrals, OrbitalLabels, dense_two
-from tnplan.executor.sbd.basis.irreps import string_irreps
-from tnplan.executor.sbd.basis.sector import Sector
+from tnplan.executor.sbd.basis.integrals import Integrals, OrbitalLabels, dense_two, from_arrays
+from tnplan.executor.sbd.basis.sector import Sector, string_irreps
 from tnplan.executor.sbd.basis.strings import StringSet, from_occupied
 from tnplan.executor.sbd.sigma.product_hamiltonian import EVEN, ProductHamiltonian, ProductTables
 from tnplan.executor.sbd.sigma.sector_hamiltonian import SectorHamiltonian

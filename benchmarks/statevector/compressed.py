@@ -39,9 +39,8 @@ from tnplan.executor.device.cpu.host_memory import host_facts
 from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.statevector.cpu.packed_state import PackedState, packed_bytes
 from tnplan.executor.statevector.cpu.state import HostState
-from tnplan.executor.statevector.distributed_packed_state import DistributedPackedState
-from tnplan.executor.statevector.packed_codes import codes_bytes
-from tnplan.executor.statevector.packed_error import predicted_fidelity
+from tnplan.executor.statevector.distributed_state import DistributedPackedState
+from tnplan.executor.statevector.packed_error import codes_bytes, predicted_fidelity
 from tnplan.executor.statevector.prepared_program import Segment, prepare_program
 from tnplan.executor.statevector.scheduling.tiled_passes import compile_gates
 from tnplan.executor.statevector.simulator import Simulator

@@ -26,7 +26,7 @@ from dynamic_exact import deviation, probabilities
 from qiskit import ClassicalRegister, QuantumCircuit, QuantumRegister
 
 from tnplan.circuits.load import load_program
-from tnplan.circuits.noise import depolarized
+from tnplan.circuits.program import depolarized
 from tnplan.executor.contraction.run.run_report import commit
 from tnplan.executor.device.cpu.host_memory import host_facts
 from tnplan.executor.statevector.cpu.state import HostState

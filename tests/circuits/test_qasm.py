@@ -10,8 +10,7 @@ import pytest
 
 from tests.support.qasm_programs import parse_qasm
 from tnplan.circuits.circuit import Gate, GateSequence, GlobalPhase
-from tnplan.circuits.noise import depolarized
-from tnplan.circuits.program import Channel, CircuitProgram, Conditional
+from tnplan.circuits.program import Channel, CircuitProgram, Conditional, depolarized
 from tnplan.circuits.qasm.read import parse_qasm_program
 from tnplan.cli.main import run
 from tnplan.common.errors import InputError

@@ -13,9 +13,8 @@ from tests.support.effort import repeats
 from tests.support.qasm_programs import parse_qasm
 from tnplan.circuits.circuit import Gate
 from tnplan.circuits.gates import controlled
-from tnplan.circuits.qasm.gate_calls import multi_controlled, power
+from tnplan.circuits.qasm.gate_calls import DEFINITIONS, INCLUDED, multi_controlled, power
 from tnplan.circuits.qasm.read import parse_qasm_program
-from tnplan.circuits.qasm.standard_gates import DEFINITIONS, INCLUDED
 from tnplan.common.errors import InputError
 
 pytest.importorskip("openqasm3.parser", reason="needs the extra qasm")

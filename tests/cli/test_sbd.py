@@ -26,8 +26,7 @@ from tnplan.calls import diagonalize as diagonalization
 from tnplan.cli.main import run
 from tnplan.executor.sbd.basis.determinants import read_determinants
 from tnplan.executor.sbd.basis.fcidump import read_fcidump
-from tnplan.executor.sbd.basis.integral_arrays import from_arrays
-from tnplan.executor.sbd.basis.integrals import dense_two
+from tnplan.executor.sbd.basis.integrals import dense_two, from_arrays
 from tnplan.executor.sbd.basis.string_files import read_spin_strings
 from tnplan.executor.sbd.basis.strings import from_integers
 from tnplan.jobs.diagonalization_result import FORMAT, VERSION, CarryOver

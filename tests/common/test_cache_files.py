@@ -17,8 +17,8 @@ from tests.support.robustness.damages import DAMAGES
 from tnplan.common import cache_folder
 from tnplan.common.cache_folder import has_entry, locked_entry, read_entry, write_entry
 from tnplan.common.kernels import compile_kernel
+from tnplan.common.kernels.compile_kernel import cached_njit
 from tnplan.common.kernels.kernel import kernel
-from tnplan.common.kernels.numba_cache import cached_njit
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.network import Network
 from tnplan.planner.networks.path_cache import CachedPath, PathCache

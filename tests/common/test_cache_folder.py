@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tnplan.common.cache_folder import cache_folder, own_folder, private_folder
-from tnplan.common.kernels.numba_cache import cached_njit
+from tnplan.common.kernels.compile_kernel import cached_njit
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from tnplan.executor.bond_limited.over_ranks import ArrayExchange, contract_over
 from tnplan.executor.device.comm.threads import ThreadCommunicator, run_ranks
 from tnplan.executor.device.cpu.parallel_rows import blas_threads
 from tnplan.jobs.arrays.planning import read_request
-from tnplan.planner.networks.pair_network import PairNetwork
+from tnplan.planner.networks.network import PairNetwork
 from tnplan.planner.search.bond_limited_order import BondLimitedOrder, follow, search_order
 from tnplan.planner.search.bond_limited_owners import owners_of
 

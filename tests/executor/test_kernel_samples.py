@@ -10,7 +10,7 @@ from tests.support.engines.sbd import every_string, random_integrals
 from tests.support.kernels.samples import check_called, forget
 from tnplan.circuits.gates import gate
 from tnplan.executor.pauli.terms import kernel_samples as terms
-from tnplan.executor.sbd.sigma.pair_tiling import pair_tiles
+from tnplan.executor.sbd.sigma.opposite_spin import pair_tiles
 from tnplan.executor.sbd.solver.kernel_samples import PRODUCT_KERNELS, TILE_KERNELS
 from tnplan.executor.statevector.cpu import kernel_samples as states
 from tnplan.executor.statevector.scheduling.qubit_cover import COVERS

@@ -236,9 +236,9 @@ def of_state_pass() -> Iterator[Defines]:
 def of_state_program() -> Iterator[Defines]:
     from tests.support.circuits import random_circuit
     from tests.support.engines.statevector import plan_of, qft
+    from tnplan.executor.statevector.adjoint_sweep import joint_sweep
     from tnplan.executor.statevector.codegen.pass_program import make_program
     from tnplan.executor.statevector.cuda.kernel_defines import PROGRAM_TILES, coded_tile, program_defines
-    from tnplan.executor.statevector.joint_sweep import joint_sweep
 
     for dtype, n_bits, code_bits in product(DTYPES[2:], (18, 26), (8, 16)):
         tile = coded_tile(dtype, n_bits)

@@ -157,11 +157,9 @@ def pauli_words(dtype: str) -> None:
 
 
 def products_of_bases(dtype: str) -> None:
-    from tnplan.executor.sbd.basis.irreps import string_irreps
-    from tnplan.executor.sbd.basis.sector import Sector
+    from tnplan.executor.sbd.basis.sector import Sector, string_irreps
     from tnplan.executor.sbd.cuda.steps import CupyBatch
-    from tnplan.executor.sbd.sigma.batched import BatchedHamiltonian
-    from tnplan.executor.sbd.sigma.batched_sector import BatchedSector
+    from tnplan.executor.sbd.sigma.batched import BatchedHamiltonian, BatchedSector
     from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian, ProductTables
     from tnplan.executor.sbd.sigma.sector_hamiltonian import SectorHamiltonian
 

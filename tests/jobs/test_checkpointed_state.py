@@ -17,7 +17,7 @@ from tnplan.circuits.qsim import save_qsim
 from tnplan.cli.main import run
 from tnplan.executor.device.protocols.stop_signal import StoppedRunError
 from tnplan.executor.statevector.cpu.packed_state import PackedState
-from tnplan.jobs import checkpointed_state
+from tnplan.jobs import compressed_state
 
 CIRCUIT = unseen_circuit("random", 10, 51_000)
 ASKED: dict[str, Any] = {
@@ -42,8 +42,8 @@ class Passes:
 
         monkeypatch.setattr(PackedState, "do", do)
         # A checkpoint after every pass.
-        monkeypatch.setattr(checkpointed_state.StateCheckpoint, "LEAST_S", 0.0)
-        monkeypatch.setattr(checkpointed_state.StateCheckpoint, "INTERVAL", 0)
+        monkeypatch.setattr(compressed_state.StateCheckpoint, "LEAST_S", 0.0)
+        monkeypatch.setattr(compressed_state.StateCheckpoint, "INTERVAL", 0)
 
 
 def interrupted(
@@ -67,7 +67,7 @@ def test_an_interrupted_run_has_the_result_of_a_whole_one(
 ) -> None:  # fmt: skip
     # The last rank fails, while the others wait for it.
     passes, output = Passes(monkeypatch, n_ranks - 1), tmp_path / "result.json"
-    monkeypatch.setattr(checkpointed_state, "PIECE_BYTES", 1000)
+    monkeypatch.setattr(compressed_state, "PIECE_BYTES", 1000)
     strings = ["0" * 12, "1" * 12]
     more: dict[str, Any] = {
         "fidelity": fidelity, "precision": precision, "ranks": n_ranks, "amplitudes": strings
@@ -164,7 +164,7 @@ def test_going_on_takes_no_more_memory(
 ) -> None:  # fmt: skip
     """The numbers of a file are read into those of the state, and the other ranks' go there in pieces."""
     passes, output = Passes(monkeypatch), tmp_path / "result.json"
-    monkeypatch.setattr(checkpointed_state, "PIECE_BYTES", 1 << 20)
+    monkeypatch.setattr(compressed_state, "PIECE_BYTES", 1 << 20)
     circuit = unseen_circuit("vqe", 20, 51_002)
     how: dict[str, Any] = {
         "mode": "compiled", "amplitudes": ["0" * 20, "1" * 20], "precision": "fp32", "ranks": n_ranks,
@@ -183,7 +183,7 @@ def test_going_on_takes_no_more_memory(
 
 def test_a_signal_writes_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     answers = iter(["", "", "SIGTERM"])
-    monkeypatch.setattr(checkpointed_state, "asked", lambda: next(answers, ""))
+    monkeypatch.setattr(compressed_state, "asked", lambda: next(answers, ""))
     output = tmp_path / "result.json"
     with pytest.raises(StoppedRunError, match="stopped for SIGTERM, with a checkpoint"):
         tnplan.simulate(CIRCUIT, **ASKED, output=output, checkpoint=True)

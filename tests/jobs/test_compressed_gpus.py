@@ -18,12 +18,11 @@ from tests.support.kernels.gpus import count_gpus
 from tests.support.slow import slow_unless
 from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.device.protocols.communicator import Communicator
-from tnplan.executor.statevector.distributed_packed_state import DistributedPackedState
-from tnplan.executor.statevector.packed_codes import codes_bytes
-from tnplan.executor.statevector.packed_error import departure
+from tnplan.executor.statevector.distributed_state import DistributedPackedState
+from tnplan.executor.statevector.packed_error import codes_bytes, departure
 from tnplan.executor.statevector.prepared_program import prepare_program
 from tnplan.executor.statevector.simulator import Simulator
-from tnplan.jobs import checkpointed_state
+from tnplan.jobs import compressed_state
 from tnplan.jobs.compressed_state import planned_passes
 
 NUMBER = 4
@@ -57,9 +56,7 @@ def sent(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> lis
         lambda asked, ranks: ranks == 2 * asked, [(0.99, 8, "fp32"), (0.999999, 16, "fp64")], [1, 2, 4]
     ),
 )
-def test_the_state_is_within_its_bound(
-    asked: tuple[float, int, str], n_ranks: int, sent: list[int]
-) -> None:
+def test_the_state_is_within_its_bound(asked: tuple[float, int, str], n_ranks: int, sent: list[int]) -> None:
     """Beside the exact state, and beside that of ranks of CPUs."""
     fidelity, bits, precision = asked
     dtype = {"fp32": "complex64", "fp64": "complex128"}[precision]
@@ -133,9 +130,9 @@ def test_an_interrupted_run_has_the_result_of_a_whole_one(
     """With a checkpoint after every step, in pieces; the last rank fails, while the others wait for it."""
     from tnplan.executor.statevector.cuda.packed_state import CodedState
 
-    monkeypatch.setattr(checkpointed_state.StateCheckpoint, "LEAST_S", 0.0)
-    monkeypatch.setattr(checkpointed_state.StateCheckpoint, "INTERVAL", 0)
-    monkeypatch.setattr(checkpointed_state, "PIECE_BYTES", 1000)
+    monkeypatch.setattr(compressed_state.StateCheckpoint, "LEAST_S", 0.0)
+    monkeypatch.setattr(compressed_state.StateCheckpoint, "INTERVAL", 0)
+    monkeypatch.setattr(compressed_state, "PIECE_BYTES", 1000)
     done, last, do = [0], [-1], CodedState.do
 
     def counted(state: CodedState, prepared: Any) -> Any:

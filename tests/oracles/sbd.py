@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tnplan.executor.sbd.sigma.batched import BatchedBlock, BatchedTables
-from tnplan.executor.sbd.sigma.pair_tiling import LANES, NONE, PADDING, PART, PARTS, SIGN
+from tnplan.executor.sbd.sigma.opposite_spin import LANES, NONE, PADDING, PART, PARTS, SIGN
 
 Array = NDArray[Any]
 

@@ -18,7 +18,7 @@ from tests.support.circuit_families import FAMILIES, graph
 from tests.support.root import ROOT
 from tests.support.varied_circuits import NAMES, random_sums, random_varied_circuit, text_of
 from tnplan.circuits.pauli_sum import pauli_sum
-from tnplan.circuits.qasm.standard_gates import INCLUDED
+from tnplan.circuits.qasm.gate_calls import INCLUDED
 from tnplan.executor.statevector import gate_list
 
 CPU: Any = {"device": "cpu", "threads": 1}

@@ -13,11 +13,11 @@ from tests.support import dense_answers as dense
 from tests.support.circuits import unitary
 from tests.support.input_states import MIXED, PURE, random_state, vector_of
 from tnplan.circuits.gates import gate
-from tnplan.circuits.noise import depolarized
 from tnplan.circuits.program import (
     CircuitProgram,
     Measurement,
     Reset,
+    depolarized,
 )
 
 STATES = ("statevector", "contraction")

@@ -12,8 +12,14 @@ from tests.support import dense_answers as dense
 from tests.support.circuits import state_vector
 from tnplan.circuits.circuit import GateSequence
 from tnplan.circuits.compose import pauli_word_gates
-from tnplan.circuits.noise import depolarized, depolarizing
-from tnplan.circuits.program import CircuitProgram, Measurement, Reset, circuit_program
+from tnplan.circuits.program import (
+    CircuitProgram,
+    Measurement,
+    Reset,
+    circuit_program,
+    depolarized,
+    depolarizing,
+)
 
 TOLERANCE = {"fp64": 1e-10, "fp32": 1e-5}
 SIZES = (1, 2, 3, 6, 10)

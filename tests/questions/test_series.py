@@ -18,8 +18,7 @@ from tests.support.effort import repeats
 from tests.support.slow import slow_after
 from tnplan.circuits.circuit import GateSequence
 from tnplan.circuits.gates import KINDS, gate
-from tnplan.circuits.noise import depolarizing
-from tnplan.circuits.program import CircuitProgram, Conditional, Operation, circuit_program
+from tnplan.circuits.program import CircuitProgram, Conditional, Operation, circuit_program, depolarizing
 from tnplan.cli.main import run
 from tnplan.questions import ask
 

@@ -15,7 +15,6 @@ from tests.support.chi_square import check_counts
 from tests.support.circuits import state_vector
 from tnplan.circuits.circuit import GateSequence
 from tnplan.circuits.gates import KINDS, gate
-from tnplan.circuits.noise import depolarizing
 from tnplan.circuits.program import (
     BitAssignment,
     CircuitProgram,
@@ -24,6 +23,7 @@ from tnplan.circuits.program import (
     Operation,
     Reset,
     circuit_program,
+    depolarizing,
 )
 
 pytest.importorskip("stim")

@@ -26,8 +26,7 @@ from tnplan.planner.search.path_cost import path_cost
 from tnplan.planner.search.search_in_proportion import greedy_or_orders
 from tnplan.questions.engines import mps, task_list
 from tnplan.questions.tensor_networks import expectation, sample, samples_by_gates
-from tnplan.questions.tensor_networks.network_work import predicted_work, preparing_s
-from tnplan.questions.tensor_networks.networks import ClosedNetwork
+from tnplan.questions.tensor_networks.networks import ClosedNetwork, predicted_work, preparing_s
 
 FACTOR = 2.0
 JOB: dict[str, Any] = {"device": "cpu", "threads": 1}

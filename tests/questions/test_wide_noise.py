@@ -10,8 +10,7 @@ import pytest
 import tnplan
 from tests.support import dense_answers as dense
 from tnplan.circuits.gates import I2, X, Y, Z, kronecker
-from tnplan.circuits.noise import depolarized, depolarizing
-from tnplan.circuits.program import Channel, CircuitProgram, circuit_program
+from tnplan.circuits.program import Channel, CircuitProgram, circuit_program, depolarized, depolarizing
 from tnplan.common.errors import InputError
 
 CPU: Any = {"device": "cpu", "threads": 1}

@@ -14,7 +14,7 @@ from tnplan.planner.hardware.profile import load_profile
 from tnplan.planner.projection.baseline import Baseline
 from tnplan.planner.projection.projection import Projection, project
 from tnplan.reporting.page import report_page
-from tnplan.reporting.recommendation import recommendation, recommended
+from tnplan.reporting.tables import recommendation, recommended
 
 
 def with_times(times: dict[int, float], searched_s: float | None = 10.0) -> Projection:

@@ -97,7 +97,7 @@ if __name__ == "__main__":
         return found
 
     print("numba:", plain(np.arange(5)))
-    from tnplan.common.kernels.numba_cache import cached_njit
+    from tnplan.common.kernels.compile_kernel import cached_njit
 
     print("kernel:", added_up(np.arange(5), 9))
     print("kept:", *(cached_njit()(plain.py_func)(np.arange(5)) for _ in range(2)))

@@ -28,8 +28,8 @@ from tnplan.executor.device.protocols.communicator import agree
 from tnplan.executor.sbd.basis.determinants import DeterminantList
 from tnplan.executor.sbd.basis.fcidump import read_fcidump, write_fcidump
 from tnplan.executor.sbd.basis.integrals import Integrals
-from tnplan.executor.sbd.basis.irreps import wanted_irrep
 from tnplan.executor.sbd.basis.orbitals import rotate_orbitals
+from tnplan.executor.sbd.basis.sector import wanted_irrep
 from tnplan.executor.sbd.basis.space import Space, Strings, choose_space
 from tnplan.executor.sbd.basis.symmetry_adapted import adapted_orbitals
 from tnplan.executor.sbd.properties.measure import FermionHamiltonian, densities

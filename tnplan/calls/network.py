@@ -10,7 +10,7 @@ from tnplan.circuits.load import load_circuit
 from tnplan.common.checks import check_choice
 from tnplan.planner.networks.of_circuits.amplitude_network import circuit_network
 from tnplan.planner.networks.simplify import simplify as simplified
-from tnplan.planner.networks.tensor_network import TensorNetwork, check_store
+from tnplan.planner.networks.tensors import TensorNetwork, check_store
 
 TOPIC = "files of networks and schedules"
 

@@ -73,11 +73,13 @@ def sci_solver(
         package = import_module("qiskit_addon_sqd.fermion")
     except ImportError as error:
         raise InputError(
-            "sci_solver", f"needs qiskit-addon-sqd ({error})",
-            "install it with: pip install qiskit-addon-sqd", topic="installation",
+            "sci_solver",
+            f"needs qiskit-addon-sqd ({error})",
+            "install it with: pip install qiskit-addon-sqd",
+            topic="installation",
         ) from None
     from tnplan.calls.diagonalize import diagonalize
-    from tnplan.executor.sbd.basis.integral_arrays import from_arrays
+    from tnplan.executor.sbd.basis.integrals import from_arrays
 
     if np.shape(one_body_tensor) != (norb, norb):
         raise InputError(

@@ -24,8 +24,7 @@ from tnplan.planner.networks.importers import read_any, read_network
 from tnplan.planner.networks.importers.libraries import from_quimb, is_quimb_network
 from tnplan.planner.networks.network import Network
 from tnplan.planner.networks.path_file import save_path
-from tnplan.planner.networks.tensor_network import TensorNetwork, tensors_beside
-from tnplan.planner.networks.tensors import save_tensors
+from tnplan.planner.networks.tensors import TensorNetwork, save_tensors, tensors_beside
 from tnplan.planner.search.annealing import Effort
 from tnplan.planner.search.changed_network import path_of_changed
 from tnplan.planner.search.cotengra_search import Report, SearchInterrupted, search_path

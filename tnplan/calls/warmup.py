@@ -183,7 +183,7 @@ def _diagonalize(precision: str, device: str, listed: bool = False) -> None:
     """A solve over more determinants than are diagonalized at first, with a restart."""
     from tnplan.calls.diagonalize import diagonalize
     from tnplan.executor.sbd.basis.determinants import from_product
-    from tnplan.executor.sbd.basis.integral_arrays import from_arrays
+    from tnplan.executor.sbd.basis.integrals import from_arrays
     from tnplan.executor.sbd.basis.strings import from_integers
     from tnplan.executor.sbd.solver.davidson import Criteria
 
@@ -206,7 +206,7 @@ def _diagonalize(precision: str, device: str, listed: bool = False) -> None:
 
 def _grow() -> None:
     from tnplan.calls.diagonalize import diagonalize
-    from tnplan.executor.sbd.basis.integral_arrays import from_arrays
+    from tnplan.executor.sbd.basis.integrals import from_arrays
     from tnplan.executor.sbd.selected_ci.growth import Growth
 
     random = np.random.default_rng(0)

@@ -21,8 +21,7 @@ from tnplan.calls.workload_options import (
 from tnplan.common.checks import check_choice
 from tnplan.common.errors import InputError
 from tnplan.planner.networks.simplify import simplify
-from tnplan.planner.networks.tensor_network import TensorNetwork
-from tnplan.planner.networks.tensors import random_tensors
+from tnplan.planner.networks.tensors import TensorNetwork, random_tensors
 from tnplan.planner.workloads.decoding import decoding_network, load_model, sample, surface_code_model
 from tnplan.planner.workloads.dynamics import kicked_ising, qaoa_ansatz, vqe_ansatz
 from tnplan.planner.workloads.dynamics import loschmidt as loschmidt_circuit

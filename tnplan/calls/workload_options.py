@@ -20,7 +20,7 @@ from tnplan.common.signatures import parameter_texts, texts_of
 from tnplan.planner.networks.network import Network
 from tnplan.planner.networks.of_circuits.amplitude_network import circuit_network
 from tnplan.planner.networks.simplify import simplify
-from tnplan.planner.networks.tensor_network import TensorNetwork, check_store
+from tnplan.planner.networks.tensors import TensorNetwork, check_store
 
 Make = TypeVar("Make", bound=Callable[..., TensorNetwork])
 

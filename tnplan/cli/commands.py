@@ -29,7 +29,7 @@ def network(call: Call, circuit: Path, output: Path | None, **options: Any) -> N
     """CIRCUIT is a qsim or OpenQASM file. The network is that of one amplitude <BITS| circuit |0...0>, or of
     all amplitudes of the open qubits, rank-simplified: tensors that cost nothing to contract are contracted.
     """
-    from tnplan.planner.networks.tensor_network import tensors_beside
+    from tnplan.planner.networks.tensors import tensors_beside
 
     target = output or Path(f"{circuit.stem}.json")
     result = call(circuit, output=target, **options)

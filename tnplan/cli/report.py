@@ -62,7 +62,7 @@ def report(
 def _print(reports: Reports) -> None:
     """All tables and notes, projection by projection, and a line for each that is left out."""
     from tnplan.reporting import evaluation, tables
-    from tnplan.reporting.recommendation import recommendation
+    from tnplan.reporting.tables import recommendation
 
     console, projections = tables.console(), reports.projections
     for projection in projections:

@@ -13,7 +13,7 @@ import click
 from tnplan.calls import workload
 from tnplan.cli.from_signature import Change, commands, options_of
 from tnplan.cli.terminal import say
-from tnplan.planner.networks.tensor_network import TensorNetwork
+from tnplan.planner.networks.tensors import TensorNetwork
 
 SIDE, POSITIVE, NATURAL = click.IntRange(2), click.IntRange(1), click.IntRange(0)
 LIMITS = {

@@ -15,7 +15,7 @@ import numpy as np
 
 from tnplan.common.arrays import ITEM_BYTES
 from tnplan.executor.contraction.redistribute.packed import bind_redistribution
-from tnplan.executor.contraction.redistribute.redistribution import Redistribution, ShardedTensor
+from tnplan.executor.contraction.redistribute.plan import Redistribution, ShardedTensor
 from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.device.protocols.copy import make_copy, row_major
 from tnplan.executor.device.protocols.device import Call, ContractShape, Device, FusedShape, View

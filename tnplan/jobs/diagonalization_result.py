@@ -30,8 +30,8 @@ from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.sbd.basis.determinants import DeterminantList
 from tnplan.executor.sbd.basis.fcidump import write_fcidump
 from tnplan.executor.sbd.basis.integrals import Integrals
-from tnplan.executor.sbd.basis.irreps import state_irrep
 from tnplan.executor.sbd.basis.orbitals import natural_orbitals, rotate_orbitals
+from tnplan.executor.sbd.basis.sector import state_irrep
 from tnplan.executor.sbd.basis.space import Space
 from tnplan.executor.sbd.basis.strings import carry_over, check_share
 from tnplan.executor.sbd.properties.measure import (

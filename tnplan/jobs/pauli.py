@@ -19,13 +19,16 @@ from tnplan.common.errors import InputError
 from tnplan.common.files import write_json, write_text
 from tnplan.common.shown_text import Printed
 from tnplan.common.units import plural, size_text
-from tnplan.executor.pauli.algebra.errors import (
+from tnplan.executor.pauli.algebra.expectation import (
     ErrorOfValue,
+    bits_bloch,
     error_in_state,
     error_of_overlap,
     error_of_state,
+    forward,
+    overlap,
+    product_state,
 )
-from tnplan.executor.pauli.algebra.expectation import bits_bloch, forward, overlap, product_state
 from tnplan.executor.pauli.algebra.gates import Rotation, TransferMatrix
 from tnplan.executor.pauli.algebra.states import OverlapWith, ProductState
 from tnplan.executor.pauli.estimate import NOTHING_MET, Estimate

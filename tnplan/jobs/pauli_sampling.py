@@ -17,7 +17,7 @@ from typing import Any
 from tnplan.circuits.pauli_sum import PauliSum, n_words
 from tnplan.common.checkpoint import CheckpointFile, identity_of_values
 from tnplan.common.errors import InputError
-from tnplan.executor.pauli.algebra.errors import norms
+from tnplan.executor.pauli.algebra.expectation import norms
 from tnplan.executor.pauli.algebra.gates import PauliStep
 from tnplan.executor.pauli.algebra.states import OverlapWith, State
 from tnplan.executor.pauli.estimate import (

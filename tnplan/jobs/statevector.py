@@ -21,9 +21,14 @@ from typing import Any
 import numpy as np
 
 from tnplan.circuits.load import load_program
-from tnplan.circuits.noise import depolarized
 from tnplan.circuits.pauli_sum import given_sum
-from tnplan.circuits.program import CircuitProgram, Operation, final_measurements, largest_operator
+from tnplan.circuits.program import (
+    CircuitProgram,
+    Operation,
+    depolarized,
+    final_measurements,
+    largest_operator,
+)
 from tnplan.common.arrays import Array
 from tnplan.common.checks import check_choice, check_count, is_number
 from tnplan.common.errors import InputError
@@ -56,9 +61,9 @@ from tnplan.executor.statevector.state_file import (
     save_part,
     state_of,
 )
-from tnplan.jobs.checkpointed_state import StateCheckpoint
 from tnplan.jobs.compressed_state import (
     LEAST_BITS,
+    StateCheckpoint,
     bits_for,
     check_fidelity,
     compressed_needs,

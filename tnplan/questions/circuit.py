@@ -14,9 +14,8 @@ from tnplan.circuits.circuit import GateSequence
 from tnplan.circuits.compose import composed, inverse
 from tnplan.circuits.derivatives.varied_program import varied_program
 from tnplan.circuits.load import load_circuit
-from tnplan.circuits.noise import depolarized
 from tnplan.circuits.parametric import NO_VALUES, ParametricCircuit, values_by_name
-from tnplan.circuits.program import CircuitProgram, final_measurements, gates_of
+from tnplan.circuits.program import CircuitProgram, depolarized, final_measurements, gates_of
 from tnplan.circuits.qasm.gate_calls import LARGEST_OF_CIRCUIT
 from tnplan.common.checks import is_number
 from tnplan.common.errors import InputError

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
+
+import numpy as np
 
 from tnplan.circuits.bond_bounds import chain_order, log2_bonds
 from tnplan.circuits.circuit import Gate, GateSequence
@@ -16,23 +18,27 @@ from tnplan.circuits.pauli_sum import PauliSum
 from tnplan.circuits.program import (
     Channel,
     CircuitProgram,
+    Measurement,
     Operation,
     Reset,
     final_measurements,
     gates_of,
+    touched,
     without_final_measurements,
 )
 from tnplan.common.arrays import Array
 from tnplan.common.checks import check_count
 from tnplan.common.errors import InputError
-from tnplan.executor.pauli.algebra.preparation import (
+from tnplan.executor.pauli.algebra.states import (
+    ProductState,
+    StabilizerState,
+    State,
     bit_preparation,
+    given_state,
     product_preparation,
     stabilizer_preparation,
 )
-from tnplan.executor.pauli.algebra.states import ProductState, StabilizerState, State, given_state
 from tnplan.planner.networks.of_circuits.deferred import deferred
-from tnplan.questions.sweeps import Sweep, sweeps_of
 
 ONCE = ("statevector", "mps", "stabilizer", "peps")
 """The methods that go once through a circuit of gates for the values after several parts of it."""
@@ -337,3 +343,57 @@ def prepared(query: CircuitQuery, start: InputState) -> CircuitQuery:
 def checked_shots(shots: int, most: int) -> int:
     """A number of shots."""
     return check_count("--shots", shots, 1, most)
+
+
+@dataclass(frozen=True, eq=False)
+class Sweep:
+    """One sweep back, and the beginnings of a circuit whose values it meets, by their numbers, rising.
+
+    `operations` are those of the longest, whose first `n_first` go into the state. Those of the k-th are
+    these first ones, and the last `lengths[k]`.
+    """
+
+    operations: Sequence[Operation]
+    n_first: int
+    numbers: tuple[int, ...]
+    lengths: tuple[int, ...]
+
+
+def sweeps_of(beginnings: Sequence[Sequence[Operation]], has_product: bool) -> list[Sweep]:
+    """The sweeps for all beginnings of a circuit, the longest first.
+
+    First operations on one qubit each, such as those that prepare a state, may be others than those of a
+    layer where the state is a product (`has_product`).
+    """
+    known: dict[Hashable, int] = {}
+    contents = [
+        np.array([known.setdefault(_content(operation), len(known)) for operation in each], np.int64)
+        for each in beginnings
+    ]
+    left, sweeps = [*range(len(beginnings))], []
+    while left:
+        longest, whole = beginnings[left[-1]], contents[left[-1]]
+        n_local = next((k for k, each in enumerate(longest) if len(touched(each)[0]) > 1), len(longest))
+        own = {k: _unequal(contents[k], whole) for k in left}
+        own = {k: n for k, n in own.items() if n <= (n_local if has_product else 0)}
+        n_first = max(own.values())
+        # Final measurements are left out of each, so that shorter ones may begin in another way.
+        numbers = tuple(k for k in own if np.array_equal(contents[k][:n_first], whole[:n_first]))
+        sweeps.append(Sweep(longest, n_first, numbers, tuple(len(contents[k]) - n_first for k in numbers)))
+        left = [k for k in left if k not in numbers]
+    return sweeps
+
+
+def _unequal(own: np.ndarray, whole: np.ndarray) -> int:
+    """How many first elements are to be left out, so that the rest is the end of the whole."""
+    differs = np.flatnonzero(own != whole[len(whole) - len(own) :])
+    return 1 + int(differs[-1]) if len(differs) else 0
+
+
+def _content(operation: Operation) -> Hashable:
+    """What is equal for operations that do the same."""
+    if isinstance(operation, Gate):
+        return operation.qubits, operation.matrix.tobytes()
+    if isinstance(operation, Channel):
+        return operation.qubits, *(matrix.tobytes() for matrix in operation.kraus)
+    return (type(operation), operation.qubit) if isinstance(operation, Measurement | Reset) else id(operation)

@@ -13,8 +13,14 @@ from tnplan.common.units import count_text, percent_text, rate_text, size_text, 
 from tnplan.planner.projection.projection import Projection, Row
 from tnplan.reporting import evaluation, plots
 from tnplan.reporting.chain import largest, repeats, state_counts, use_chain
-from tnplan.reporting.recommendation import recommendation
-from tnplan.reporting.tables import Listing, figures, projection_legend, projection_notes, projection_table
+from tnplan.reporting.tables import (
+    Listing,
+    figures,
+    projection_legend,
+    projection_notes,
+    projection_table,
+    recommendation,
+)
 
 TABULATED = (8, 1024)
 """Of several projections, these numbers of devices have a table, as in the paper: a node, and many."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tnplan.common.kernels.numba_cache import cached_njit
+from tnplan.common.kernels.compile_kernel import cached_njit
 
 jit = cached_njit(nogil=True, error_model="numpy")
 int64: Any = np.int64

@@ -14,8 +14,7 @@ from tests.support.engines.sbd import fcidump_text, lines_of, random_integrals, 
 from tests.support.engines.sbd_growth import chain, labelled_text
 from tests.support.robustness.refusals import Refusal, Row, table
 from tnplan.executor.sbd.basis.determinants import read_determinants
-from tnplan.executor.sbd.basis.integral_arrays import from_arrays
-from tnplan.executor.sbd.basis.integrals import dense_two
+from tnplan.executor.sbd.basis.integrals import dense_two, from_arrays
 from tnplan.executor.sbd.solver.davidson import Criteria
 from tnplan.executor.sbd.solver.solve import SpinPenalty
 from tnplan.jobs.diagonalization_result import CarryOver

@@ -8,7 +8,7 @@ import pytest
 from tnplan.circuits.circuit import Gate
 from tnplan.circuits.derivatives.generators import generators, pauli_words, word_matrix
 from tnplan.circuits.gates import KINDS, X, Y, Z, turn
-from tnplan.circuits.qasm.standard_gates import INCLUDED
+from tnplan.circuits.qasm.gate_calls import INCLUDED
 from tnplan.common.errors import InputError
 
 ANGLED = [

@@ -47,7 +47,7 @@ from tnplan.executor.contraction.redistribute.compressed import (
     slots,
     summary,
 )
-from tnplan.executor.contraction.redistribute.redistribution import Redistribution
+from tnplan.executor.contraction.redistribute.plan import Redistribution
 from tnplan.executor.contraction.run import checkpoint as checkpoints
 from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.device.cpu.codec import NumpyCodec, NumpyOverlaps

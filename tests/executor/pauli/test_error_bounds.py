@@ -18,8 +18,15 @@ from tnplan.circuits.circuit import Gate, GateSequence
 from tnplan.circuits.gates import gate
 from tnplan.circuits.pauli_sum import PauliSum, parse, pauli_sum
 from tnplan.common.errors import InputError
-from tnplan.executor.pauli.algebra.errors import error_in_state, error_of_overlap, error_of_state
-from tnplan.executor.pauli.algebra.expectation import forward, overlap, product_state, value_in
+from tnplan.executor.pauli.algebra.expectation import (
+    error_in_state,
+    error_of_overlap,
+    error_of_state,
+    forward,
+    overlap,
+    product_state,
+    value_in,
+)
 from tnplan.executor.pauli.algebra.gates import (
     PauliStep,
     Rotation,

@@ -12,8 +12,7 @@ from tnplan.circuits.circuit import GateSequence
 from tnplan.circuits.gates import gate
 from tnplan.circuits.pauli_sum import parse
 from tnplan.executor.pauli.algebra.gates import PauliStep, circuit_steps, depolarizing, rotation
-from tnplan.executor.pauli.algebra.preparation import after_first_steps
-from tnplan.executor.pauli.algebra.states import OverlapWith, ProductState, given_state
+from tnplan.executor.pauli.algebra.states import OverlapWith, ProductState, after_first_steps, given_state
 from tnplan.executor.pauli.propagate import propagate
 from tnplan.executor.pauli.terms.sharded import ShardedTerms
 

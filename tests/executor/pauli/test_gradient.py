@@ -13,7 +13,7 @@ from tests.support.slow import slow_unless
 from tnplan.circuits.circuit import Gate
 from tnplan.circuits.gates import gate, rz
 from tnplan.circuits.pauli_sum import parse
-from tnplan.circuits.qasm.standard_gates import INCLUDED
+from tnplan.circuits.qasm.gate_calls import INCLUDED
 from tnplan.common.errors import InputError
 from tnplan.executor.pauli.algebra import expectation
 from tnplan.executor.pauli.algebra.expectation import (

@@ -20,8 +20,7 @@ from tnplan.executor.sbd.sigma import cost_model as cost
 from tnplan.executor.sbd.sigma.batched import BatchedHamiltonian
 from tnplan.executor.sbd.sigma.cost_model import RowPartition
 from tnplan.executor.sbd.sigma.distributed import DistributedHamiltonian
-from tnplan.executor.sbd.sigma.opposite_spin import beta_entries
-from tnplan.executor.sbd.sigma.pair_tiling import (
+from tnplan.executor.sbd.sigma.opposite_spin import (
     DEEP,
     LANES,
     MOST,
@@ -31,6 +30,7 @@ from tnplan.executor.sbd.sigma.pair_tiling import (
     PARTS,
     ROWS,
     SIGN,
+    beta_entries,
     pair_tiles,
     tile_counts,
 )

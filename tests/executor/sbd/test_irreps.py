@@ -17,10 +17,8 @@ from tnplan.calls.diagonalize import diagonalize
 from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.sbd.basis.determinants import from_product
 from tnplan.executor.sbd.basis.fcidump import write_fcidump
-from tnplan.executor.sbd.basis.integral_arrays import from_arrays
-from tnplan.executor.sbd.basis.integrals import Integrals, OrbitalLabels, dense_two
-from tnplan.executor.sbd.basis.irreps import string_irreps
-from tnplan.executor.sbd.basis.sector import Sector
+from tnplan.executor.sbd.basis.integrals import Integrals, OrbitalLabels, dense_two, from_arrays
+from tnplan.executor.sbd.basis.sector import Sector, string_irreps
 from tnplan.executor.sbd.sigma.batched import BatchedHamiltonian
 from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian
 from tnplan.executor.sbd.solver.davidson import Criteria

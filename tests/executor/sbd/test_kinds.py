@@ -20,7 +20,7 @@ from tnplan.common.errors import InputError
 from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.sbd.basis.determinants import from_product
-from tnplan.executor.sbd.basis.integral_arrays import from_arrays
+from tnplan.executor.sbd.basis.integrals import from_arrays
 from tnplan.executor.sbd.lists.list_hamiltonian import ListHamiltonian
 from tnplan.executor.sbd.properties.measure import densities
 from tnplan.executor.sbd.sigma.batched import BatchedHamiltonian

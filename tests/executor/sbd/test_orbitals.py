@@ -14,8 +14,7 @@ from tests.support.engines.sbd_kinds import KINDS, integrals_of, random_bodies
 from tnplan.calls.diagonalize import diagonalize
 from tnplan.common.errors import InputError
 from tnplan.executor.sbd.basis.fcidump import read_fcidump
-from tnplan.executor.sbd.basis.integral_arrays import from_arrays
-from tnplan.executor.sbd.basis.integrals import OrbitalLabels, dense_two
+from tnplan.executor.sbd.basis.integrals import OrbitalLabels, dense_two, from_arrays
 from tnplan.executor.sbd.basis.orbitals import natural_orbitals, rotate_orbitals
 from tnplan.executor.sbd.solver.davidson import Criteria
 

@@ -107,8 +107,7 @@ def test_more_than_64_orbitals() -> None:
     used = sorted({p for values in small for value in values for p in range(n) if value >> p & 1})
     pairs = np.array(used)
     p, q = np.meshgrid(pairs, pairs, indexing="ij")
-    from tnplan.executor.sbd.basis.integral_arrays import from_arrays
-    from tnplan.executor.sbd.basis.integrals import pair_number
+    from tnplan.executor.sbd.basis.integrals import from_arrays, pair_number
 
     number = pair_number(p, q, n).ravel()
     two = integrals.two[np.ix_(number, number)].reshape((len(used),) * 4)

@@ -20,8 +20,8 @@ from tests.support.slow import slow_after, slow_unless
 from tnplan.common.errors import InputError
 from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.device.protocols.communicator import Communicator
-from tnplan.executor.sbd.sigma.batched_sector import BatchedSector
-from tnplan.executor.sbd.sigma.distributed_sector import DistributedSector
+from tnplan.executor.sbd.sigma.batched import BatchedSector
+from tnplan.executor.sbd.sigma.distributed import DistributedSector
 from tnplan.executor.sbd.sigma.product_hamiltonian import EVEN, NEITHER, ODD
 from tnplan.executor.sbd.solver.davidson import Criteria
 from tnplan.executor.sbd.solver.memory_estimate import batched_sector_bytes

@@ -33,12 +33,10 @@ from tests.support.slow import slow_after
 from tnplan.calls.diagonalize import diagonalize
 from tnplan.common.errors import InputError
 from tnplan.executor.device.comm.threads import run_ranks
-from tnplan.executor.sbd.basis.integral_arrays import from_arrays
-from tnplan.executor.sbd.basis.integrals import OrbitalLabels, dense_two
-from tnplan.executor.sbd.basis.irreps import string_irreps
-from tnplan.executor.sbd.basis.sector import Sector
+from tnplan.executor.sbd.basis.integrals import OrbitalLabels, dense_two, from_arrays
+from tnplan.executor.sbd.basis.sector import Sector, string_irreps
 from tnplan.executor.sbd.sigma import batched
-from tnplan.executor.sbd.sigma.batched_sector import BatchedSector
+from tnplan.executor.sbd.sigma.batched import BatchedSector
 from tnplan.executor.sbd.sigma.product_hamiltonian import EVEN, NEITHER, ODD, ProductTables
 from tnplan.executor.sbd.sigma.sector_hamiltonian import SectorHamiltonian
 from tnplan.executor.sbd.solver.davidson import Criteria

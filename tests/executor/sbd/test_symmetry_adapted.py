@@ -18,8 +18,7 @@ from tests.support.robustness.refusals import Refusal, Row, table
 from tnplan.calls.diagonalize import diagonalize
 from tnplan.common.errors import InputError
 from tnplan.executor.sbd.basis.fcidump import write_fcidump
-from tnplan.executor.sbd.basis.integral_arrays import from_arrays
-from tnplan.executor.sbd.basis.integrals import Integrals, OrbitalLabels, dense_two
+from tnplan.executor.sbd.basis.integrals import Integrals, OrbitalLabels, dense_two, from_arrays
 from tnplan.executor.sbd.basis.orbitals import rotate_orbitals
 from tnplan.executor.sbd.basis.symmetry_adapted import adapted_orbitals
 

@@ -24,16 +24,17 @@ from tnplan.circuits.circuit import GateSequence
 from tnplan.circuits.gates import gate
 from tnplan.circuits.pauli_sum import given_sum
 from tnplan.common.errors import InputError
-from tnplan.executor.statevector import packed_codes
+from tnplan.executor.statevector import packed_error
 from tnplan.executor.statevector.codegen.pass_program import make_program
-from tnplan.executor.statevector.codegen.pass_rounding import (
+from tnplan.executor.statevector.cpu.state import HostState
+from tnplan.executor.statevector.cuda.kernel_defines import coded_bytes, coded_tile
+from tnplan.executor.statevector.packed_error import (
+    angle_error,
+    bound_of,
     of_turn,
     rounding_of_program,
     rounding_of_tables,
 )
-from tnplan.executor.statevector.cpu.state import HostState
-from tnplan.executor.statevector.cuda.kernel_defines import coded_bytes, coded_tile
-from tnplan.executor.statevector.packed_error import angle_error, bound_of
 from tnplan.executor.statevector.prepared_program import prepare_program
 from tnplan.executor.statevector.scheduling.pass_tables import pass_tables
 from tnplan.executor.statevector.scheduling.tiled_passes import Tile, compile_gates
@@ -254,7 +255,7 @@ def test_what_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     state = CodedState(6, "complex64", 8)
     with pytest.raises(InputError, match="leave out the fidelity"):
         state.load(np.zeros(64))
-    monkeypatch.setattr(packed_codes, "host_memory", lambda: (64, 64))
+    monkeypatch.setattr(packed_error, "host_memory", lambda: (64, 64))
     with pytest.raises(InputError, match="ask for single amplitudes"):
         state.to_host()
 

@@ -13,12 +13,11 @@ from tests.support.slow import slow_unless
 from tnplan.circuits.circuit import Gate, GateSequence
 from tnplan.circuits.gates import gate
 from tnplan.circuits.pauli_sum import parse
-from tnplan.executor.statevector.adjoint_sweep import adjoint_gradient
+from tnplan.executor.statevector.adjoint_sweep import MOST_STEPS, adjoint_gradient, joint_sweep, takes_words
 from tnplan.executor.statevector.codegen.pass_program import make_program
 from tnplan.executor.statevector.cpu.state import HostState
 from tnplan.executor.statevector.gates.multiplexed_gate import WordSum, as_swap, word_sum
 from tnplan.executor.statevector.gates.phase_polynomial import is_phase_gate
-from tnplan.executor.statevector.joint_sweep import MOST_STEPS, joint_sweep, takes_words
 from tnplan.executor.statevector.scheduling.pass_tables import pass_tables
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass, Tile
 

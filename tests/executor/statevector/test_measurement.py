@@ -13,7 +13,6 @@ from tests.support.circuits import contract, random_circuit, state_vector
 from tests.support.engines.statevector import NO_BITS, hadamards, many_kinds, simulator_of
 from tnplan.circuits.circuit import GateSequence
 from tnplan.circuits.gates import I2, X, Y, Z, gate
-from tnplan.circuits.noise import depolarized, depolarizing
 from tnplan.circuits.pauli_sum import parse, pauli_sum
 from tnplan.circuits.program import (
     Channel,
@@ -23,6 +22,8 @@ from tnplan.circuits.program import (
     Operation,
     Reset,
     circuit_program,
+    depolarized,
+    depolarizing,
     without_final_measurements,
 )
 from tnplan.executor.pauli.algebra.expectation import value_in

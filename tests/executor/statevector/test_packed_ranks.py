@@ -26,14 +26,14 @@ from tnplan.circuits.qsim import save_qsim
 from tnplan.common.errors import InputError
 from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.device.protocols.communicator import Communicator
-from tnplan.executor.statevector import distributed_packed_state, packed_codes
+from tnplan.executor.statevector import distributed_state, packed_error
 from tnplan.executor.statevector.cpu import packed_state
 from tnplan.executor.statevector.cpu.packed_state import PackedState, packed_tile
 from tnplan.executor.statevector.cpu.state import HostState
 from tnplan.executor.statevector.cuda.kernel_defines import CODED_PROGRAM_TILES, CODED_TILES, coded_tile
-from tnplan.executor.statevector.distributed_packed_state import DistributedPackedState
+from tnplan.executor.statevector.distributed_state import DistributedPackedState
 from tnplan.executor.statevector.gates.multiplexed_gate import from_gate, from_matrix
-from tnplan.executor.statevector.packed_codes import BLOCK_BITS, ONE
+from tnplan.executor.statevector.packed_error import BLOCK_BITS, ONE
 from tnplan.executor.statevector.prepared_program import prepare_program
 from tnplan.executor.statevector.scheduling.qubit_cover import QubitExchange
 from tnplan.executor.statevector.scheduling.tiled_passes import MODES, Pass, Tile, compile_gates
@@ -242,7 +242,7 @@ def test_ranks_round_by_other_random_numbers(device: str) -> None:
 
 def test_answers_are_those_of_the_decoded_state(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packed_state, "CHUNK_BITS", 6)
-    monkeypatch.setattr(distributed_packed_state, "PIECE_BITS", 8)
+    monkeypatch.setattr(distributed_state, "PIECE_BITS", 8)
     monkeypatch.setattr("tnplan.executor.statevector.simulator.CHUNK_BITS", 6)
     monkeypatch.setattr("tnplan.executor.statevector.distributed_state.PIECE_BITS", 7)
     n = 12
@@ -325,7 +325,7 @@ def test_room_is_looked_for_on_all_ranks(device: str, monkeypatch: pytest.Monkey
 
     def work(ranks: Communicator) -> None:
         state: Any = simulated(ranks, GateSequence(11, ()), "complex64", 8, device=device).state
-        monkeypatch.setattr(packed_codes, "host_memory", lambda: (0, 2 * 8 << 11))
+        monkeypatch.setattr(packed_error, "host_memory", lambda: (0, 2 * 8 << 11))
         with pytest.raises(InputError, match="ask for single amplitudes"):
             state.to_host()
 

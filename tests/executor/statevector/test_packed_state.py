@@ -19,7 +19,7 @@ from tnplan.circuits.circuit import Gate, GateSequence
 from tnplan.circuits.gates import gate
 from tnplan.circuits.pauli_sum import given_sum
 from tnplan.common.errors import InputError
-from tnplan.executor.statevector import packed_codes
+from tnplan.executor.statevector import packed_error
 from tnplan.executor.statevector.cpu import packed_state
 from tnplan.executor.statevector.cpu.packed_state import PackedState, packed_bytes
 from tnplan.executor.statevector.cpu.state import HostState
@@ -222,7 +222,7 @@ def test_what_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     state = PackedState(6, "complex64", 8)
     with pytest.raises(InputError, match="leave out the fidelity"):
         state.load(np.zeros(64))
-    monkeypatch.setattr(packed_codes, "host_memory", lambda: (64, 64))
+    monkeypatch.setattr(packed_error, "host_memory", lambda: (64, 64))
     with pytest.raises(InputError, match="ask for single amplitudes"):
         state.to_host()
 

@@ -10,7 +10,7 @@ from tests.support.engines.statevector import TOLERANCE, simulator_of
 from tests.support.kernels.control_register import control_register, n_subnormal
 from tnplan.circuits.circuit import Gate, GateSequence
 from tnplan.circuits.gates import gate
-from tnplan.circuits.qasm.standard_gates import X, Z
+from tnplan.circuits.qasm.gate_calls import X, Z
 from tnplan.common.errors import InputError
 
 N_QUBITS = 12

@@ -25,7 +25,7 @@ from tnplan import BondLimitedContraction
 from tnplan.executor.bond_limited.dry_run import ShapeArray
 from tnplan.executor.bond_limited.over_ranks import RankNetwork
 from tnplan.planner.hardware.profile import Tier
-from tnplan.planner.networks.pair_network import PairNetwork
+from tnplan.planner.networks.network import PairNetwork
 
 FIRST_SEED = 9_700_000
 CPU: Any = {"device": "cpu", "threads": 1}

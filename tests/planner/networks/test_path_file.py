@@ -22,8 +22,7 @@ from tnplan.planner.networks.path_file import (
     save_path,
     tensors_file,
 )
-from tnplan.planner.networks.tensor_network import store_network
-from tnplan.planner.networks.tensors import load_tensors, random_tensors, save_tensors
+from tnplan.planner.networks.tensors import load_tensors, random_tensors, save_tensors, store_network
 
 NETWORK = Network(
     (("a", "b"), ("b", "h"), ("h", "c"), ("h",), ()), ("a", "c"), {"a": 2, "b": 3, "c": 1, "h": 4}

@@ -16,7 +16,7 @@ from tnplan.planner.hardware.fusion_tile import ADJOINT_STAGES
 from tnplan.planner.hardware.profile import load_profile
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.network import Network
-from tnplan.planner.passes.adjoint_flow import adjoint_flow
+from tnplan.planner.passes.adjoint_program import adjoint_flow
 from tnplan.planner.passes.pipeline import plan
 from tnplan.planner.passes.reverse import by_saving, reverse
 from tnplan.planner.passes.verify import verify

@@ -26,7 +26,7 @@ from tnplan.planner.search.path_cost import path_cost
 from tnplan.planner.search.search_options import SearchOptions
 from tnplan.reporting.json_documents import projection_document
 from tnplan.reporting.page import report_page
-from tnplan.reporting.recommendation import recommendation
+from tnplan.reporting.tables import recommendation
 
 PROFILE = load_profile("dgx-h100")
 DEVICES = (1, 4, 16)

@@ -14,8 +14,15 @@ from tests.support.slow import slow_unless
 from tnplan.common.errors import InputError
 from tnplan.executor.device.cpu import frontier_kernel
 from tnplan.questions.combinatorial import counting, least_cost, passes
-from tnplan.questions.combinatorial.frontier import best_order, entries
-from tnplan.questions.combinatorial.passes import REFERENCE, Pass, Step, infinity_of, tables_of
+from tnplan.questions.combinatorial.passes import (
+    REFERENCE,
+    Pass,
+    Step,
+    best_order,
+    entries,
+    infinity_of,
+    tables_of,
+)
 from tnplan.questions.combinatorial.problems import PROBLEMS
 
 WIDTH = 10
@@ -107,9 +114,7 @@ def by_trees(monkeypatch: pytest.MonkeyPatch) -> Any:
     return call
 
 
-@pytest.mark.parametrize(
-    ("threads", "field"), slow_unless(lambda k, j: k % 2 == j, [1, 2, 3, 4], [0.0, 0.3])
-)
+@pytest.mark.parametrize(("threads", "field"), slow_unless(lambda k, j: k % 2 == j, [1, 2, 3, 4], [0.0, 0.3]))
 def test_ground_states_are_those_of_trees(
     threads: int, field: float, by_trees: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,7 +21,7 @@ from tnplan.planner.schedule.row_schedule import RowStep
 from tnplan.planner.workloads.lattice import lattice_circuit
 from tnplan.questions.estimates import contraction_cost
 from tnplan.questions.estimates.cost import SAMPLES_FACTOR
-from tnplan.questions.tensor_networks.network_work import ROW_S
+from tnplan.questions.tensor_networks.networks import ROW_S
 from tnplan.questions.tensor_networks.sample import expected_rounds
 from tnplan.questions.tensor_networks.sparse_state import SparseState, batch_s
 

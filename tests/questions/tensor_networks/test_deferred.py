@@ -16,7 +16,6 @@ from tests.support.circuits import unitary
 from tests.support.effort import repeats
 from tnplan.circuits.circuit import Gate, GateSequence
 from tnplan.circuits.gates import gate
-from tnplan.circuits.noise import depolarizing
 from tnplan.circuits.program import (
     BitAssignment,
     Channel,
@@ -26,6 +25,7 @@ from tnplan.circuits.program import (
     Operation,
     Reset,
     WhileLoop,
+    depolarizing,
     final_measurements,
 )
 from tnplan.planner.networks.of_circuits.deferred import deferred

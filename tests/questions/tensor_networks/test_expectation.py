@@ -17,7 +17,6 @@ from tests.support.contraction.light_cones import expectations
 from tests.support.robustness.refusals import Refusal, Row, table
 from tnplan.circuits.circuit import Gate, GateSequence
 from tnplan.circuits.gates import I2, X, Y, Z, gate
-from tnplan.circuits.noise import depolarizing
 from tnplan.circuits.pauli_sum import PauliSum, parse
 from tnplan.circuits.program import (
     Channel,
@@ -25,6 +24,7 @@ from tnplan.circuits.program import (
     Conditional,
     Measurement,
     Reset,
+    depolarizing,
 )
 from tnplan.common.errors import InputError
 from tnplan.executor.device.cpu.host_memory import UNKNOWN_BYTES
@@ -32,10 +32,9 @@ from tnplan.jobs.arrays import planning
 from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.planner.passes import pipeline
 from tnplan.questions.tensor_networks import networks
-from tnplan.questions.tensor_networks.amplitudes import probabilities, reduced_density_matrix
+from tnplan.questions.tensor_networks.amplitudes import overlap, probabilities, reduced_density_matrix, trace
 from tnplan.questions.tensor_networks.expectation import LightCones, PlannedAhead
 from tnplan.questions.tensor_networks.networks import Run
-from tnplan.questions.tensor_networks.overlap import overlap, trace
 
 LETTERS = {"I": I2, "X": X, "Y": Y, "Z": Z}
 PRECISIONS = {"fp64": 1e-10, "fp32": 1e-5}

@@ -14,8 +14,7 @@ from tests.support.robustness.refusals import Refusal, Row, table
 from tests.support.slow import slow_after
 from tnplan.circuits.circuit import Gate, GateSequence
 from tnplan.circuits.gates import gate
-from tnplan.circuits.noise import depolarizing
-from tnplan.circuits.program import CircuitProgram
+from tnplan.circuits.program import CircuitProgram, depolarizing
 from tnplan.common.errors import InputError
 from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.planner.workloads.lattice import edge_colours, lattice_circuit

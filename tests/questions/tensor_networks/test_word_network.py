@@ -8,7 +8,7 @@ import pytest
 from tests.support.circuits import random_circuit
 from tnplan.circuits.circuit import Gate
 from tnplan.circuits.gates import gate
-from tnplan.circuits.noise import depolarizing
+from tnplan.circuits.program import depolarizing
 from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.planner.networks.of_circuits.sandwich import WordCone
 from tnplan.planner.networks.of_circuits.steps import Step

@@ -7,8 +7,7 @@ from math import prod
 import numpy as np
 
 from tnplan.executor.contraction.redistribute.packed import bind_redistribution
-from tnplan.executor.contraction.redistribute.plan import plan_redistribution
-from tnplan.executor.contraction.redistribute.redistribution import Redistribution, ShardedTensor
+from tnplan.executor.contraction.redistribute.plan import Redistribution, ShardedTensor, plan_redistribution
 from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.device.cpu.device import NumpyDevice
 from tnplan.planner.hardware.process_grid import Digit, box, box_shape, grid_size, rank_digits

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from tests.support.engines.sbd import Determinant, every_string, fcidump_text
 from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.sbd.basis.determinants import DeterminantList
-from tnplan.executor.sbd.basis.integral_arrays import from_arrays
-from tnplan.executor.sbd.basis.integrals import Integrals
+from tnplan.executor.sbd.basis.integrals import Integrals, from_arrays
 from tnplan.executor.sbd.selected_ci.shards import Workers
 
 Array = NDArray[Any]

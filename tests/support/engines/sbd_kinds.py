@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tests.oracles.spin_orbitals import Bodies
-from tnplan.executor.sbd.basis.integral_arrays import from_arrays
-from tnplan.executor.sbd.basis.integrals import Integrals
+from tnplan.executor.sbd.basis.integrals import Integrals, from_arrays
 
 Array = NDArray[Any]
 KINDS = ("real", "four-fold", "complex")

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from tests.support.engines.sbd import every_string
 from tnplan.executor.sbd.basis.determinants import from_product
-from tnplan.executor.sbd.basis.integral_arrays import from_arrays
-from tnplan.executor.sbd.basis.integrals import Integrals
+from tnplan.executor.sbd.basis.integrals import Integrals, from_arrays
 from tnplan.executor.sbd.basis.strings import StringSet, from_integers
 from tnplan.executor.sbd.lists.list_hamiltonian import ListHamiltonian
 from tnplan.executor.sbd.properties.measure import FermionHamiltonian

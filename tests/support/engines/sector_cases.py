@@ -9,8 +9,7 @@ import numpy as np
 from tests.support.engines.sbd import every_string, some_strings, string_set
 from tests.support.engines.symmetric_molecules import determinants_of, symmetric_molecule
 from tnplan.executor.sbd.basis.integrals import Integrals
-from tnplan.executor.sbd.basis.irreps import string_irreps
-from tnplan.executor.sbd.basis.sector import Sector
+from tnplan.executor.sbd.basis.sector import Sector, string_irreps
 from tnplan.executor.sbd.sigma.product_hamiltonian import ProductTables
 from tnplan.executor.sbd.sigma.sector_hamiltonian import SectorHamiltonian
 

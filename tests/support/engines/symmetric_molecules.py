@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tests.support.engines.sbd import Determinant, move, random_integrals, reference_matrix
-from tnplan.executor.sbd.basis.integral_arrays import from_arrays
-from tnplan.executor.sbd.basis.integrals import Integrals, OrbitalLabels, dense_two
+from tnplan.executor.sbd.basis.integrals import Integrals, OrbitalLabels, dense_two, from_arrays
 
 GROUPS = {"C1": 1, "Cs": 2, "C2v": 4, "D2h": 8}
 """Groups of two-fold rotations and reflections, and how many representations they have."""

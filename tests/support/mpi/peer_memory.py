@@ -11,7 +11,7 @@ import numpy as np
 from tests.support.contraction.redistribution import local, random_case
 from tnplan.executor.contraction.redistribute import peer_copy as bind_direct
 from tnplan.executor.contraction.redistribute.packed import bind_redistribution
-from tnplan.executor.contraction.redistribute.redistribution import Redistribution, ShardedTensor
+from tnplan.executor.contraction.redistribute.plan import Redistribution, ShardedTensor
 from tnplan.executor.device.comm import mpi
 from tnplan.executor.device.cuda.device import CupyDevice
 from tnplan.executor.device.cuda.peer_memory import CudaMemory

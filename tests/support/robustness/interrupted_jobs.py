@@ -23,8 +23,7 @@ from tnplan.common.errors import InputError
 from tnplan.executor.contraction.run import checkpoint as run_checkpoint
 from tnplan.executor.peps.checkpoint import PepsCheckpoint
 from tnplan.executor.sbd.basis.fcidump import write_fcidump
-from tnplan.executor.sbd.basis.integral_arrays import from_arrays
-from tnplan.executor.sbd.basis.integrals import Integrals, OrbitalLabels, dense_two
+from tnplan.executor.sbd.basis.integrals import Integrals, OrbitalLabels, dense_two, from_arrays
 from tnplan.executor.sbd.solver import initial_guess
 from tnplan.executor.sbd.solver import solve as solver_checkpoint
 from tnplan.jobs.progress import Progress

@@ -16,7 +16,7 @@ import numpy as np
 from tnplan.circuits.circuit import Gate
 from tnplan.circuits.derivatives.dual_number import VariedGate
 from tnplan.circuits.gates import I2, KINDS, Kind, X, Y, Z, kronecker, turn
-from tnplan.circuits.qasm.standard_gates import BUILT_IN, INCLUDED
+from tnplan.circuits.qasm.gate_calls import BUILT_IN, INCLUDED
 from tnplan.common.errors import InputError
 
 ORDER = 3

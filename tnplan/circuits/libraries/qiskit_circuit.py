@@ -16,9 +16,8 @@ from tnplan.circuits.derivatives.dual_number import DualNumber, Varied, has_slop
 from tnplan.circuits.libraries import check_parameters
 from tnplan.circuits.libraries.builder import LARGEST_MATRIX, Builder
 from tnplan.circuits.program import CircuitProgram
-from tnplan.circuits.qasm.gate_calls import LARGEST_GATE
+from tnplan.circuits.qasm.gate_calls import INCLUDED, LARGEST_GATE
 from tnplan.circuits.qasm.read import parse_qasm_program
-from tnplan.circuits.qasm.standard_gates import INCLUDED
 
 PLACE = "Qiskit circuit"
 STANDARD = "qiskit.circuit.library.standard_gates"

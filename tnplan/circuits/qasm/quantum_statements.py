@@ -13,11 +13,18 @@ from tnplan.circuits.gates import Kind
 from tnplan.circuits.program import Reset
 from tnplan.circuits.qasm.declarations import Declarations
 from tnplan.circuits.qasm.expressions import determined
-from tnplan.circuits.qasm.gate_calls import Call, Definition, GateCalls, Modifier, n_controls, n_qubits
+from tnplan.circuits.qasm.gate_calls import (
+    DEFINITIONS,
+    Call,
+    Definition,
+    GateCalls,
+    Modifier,
+    n_controls,
+    n_qubits,
+)
 from tnplan.circuits.qasm.recorder import Slot
 from tnplan.circuits.qasm.scopes import Bits, Qubits, Subroutine
 from tnplan.circuits.qasm.source import PlainGate, PlainMeasurement, parse_source, shown
-from tnplan.circuits.qasm.standard_gates import DEFINITIONS
 from tnplan.circuits.qasm.values import Mistake, Type, real
 
 

@@ -25,7 +25,7 @@ from tnplan.executor.bond_limited.backward import (
     scale_back,
     split_back,
 )
-from tnplan.planner.networks.pair_network import largest_component
+from tnplan.planner.networks.network import largest_component
 
 Array = Any
 """Of NumPy or CuPy."""

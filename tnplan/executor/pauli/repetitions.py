@@ -14,8 +14,7 @@ from tnplan.common.checks import check_choice, check_count
 from tnplan.common.errors import InputError
 from tnplan.executor.pauli.algebra.expectation import overlap, value_in
 from tnplan.executor.pauli.algebra.gates import Clifford, PauliStep, Rotation, simple_steps
-from tnplan.executor.pauli.algebra.preparation import after_first_steps
-from tnplan.executor.pauli.algebra.states import ProductState, State
+from tnplan.executor.pauli.algebra.states import ProductState, State, after_first_steps
 from tnplan.executor.pauli.cuda.terms import GpuTerms
 from tnplan.executor.pauli.estimate import EchoParts
 from tnplan.executor.pauli.propagate import Propagator, prepared

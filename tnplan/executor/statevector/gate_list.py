@@ -15,7 +15,7 @@ from tnplan.circuits.circuit import Gate
 from tnplan.circuits.derivatives.trigonometric_gate import TrigonometricGate
 from tnplan.circuits.pauli_sum import PauliSum
 from tnplan.common.arrays import Array
-from tnplan.executor.statevector.cpu.word_table import WordTable, word_scratch, word_table
+from tnplan.executor.statevector.cpu.vector_tables import WordTable, word_scratch, word_table
 from tnplan.executor.statevector.gates.multiplexed_gate import (
     LARGEST_TARGETS,
     MultiplexedGate,
@@ -99,7 +99,7 @@ class GateList:
     def gradients(self, parameters: Array, words: Sequence[WordTable]) -> tuple[Array, Array]:
         """The values of all observables, and their derivatives, float64 [observable, parameter]."""
         from tnplan.executor.statevector.cpu.gate_list_kernel import sweep_back
-        from tnplan.executor.statevector.cpu.word_kernel import write_word_sum
+        from tnplan.executor.statevector.cpu.measure_kernel import write_word_sum
 
         final, elements, factors, scratch = self._run(parameters)
         overlaps = np.empty(max(np.diff(self._table.element_ends), default=0), np.complex128)
@@ -136,7 +136,7 @@ class GateList:
         return state, elements, factors, scratch
 
     def _observed(self, state: Array, words: Sequence[WordTable]) -> Array:
-        from tnplan.executor.statevector.cpu.word_kernel import word_sum_value
+        from tnplan.executor.statevector.cpu.measure_kernel import word_sum_value
 
         block, sums = word_scratch(self._size), np.zeros((1, 2))
         values = np.empty(len(words), np.complex128)

@@ -24,21 +24,24 @@ So errors of different passes are uncorrelated, as increments of a martingale ar
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass
 from math import sqrt
+from typing import NamedTuple
 
 import numpy as np
 
 from tnplan.common.arrays import Array
 from tnplan.common.errors import InputError
-from tnplan.common.units import count_text
-from tnplan.executor.statevector.codegen.pass_rounding import of_matrix
+from tnplan.common.units import count_text, size_text
+from tnplan.executor.device.cpu.host_memory import host_memory
+from tnplan.executor.statevector.codegen.pass_program import PassProgram
 from tnplan.executor.statevector.cpu.vector_tables import LANE_EXCHANGE, MULTIPLY, VectorPass
 from tnplan.executor.statevector.gates.phase_polynomial import PhasePolynomial
 from tnplan.executor.statevector.scheduling.fusion import PassStep
-from tnplan.executor.statevector.scheduling.pass_tables import DIAGONAL, FIELDS, GATE
+from tnplan.executor.statevector.scheduling.pass_tables import DIAGONAL, FIELDS, GATE, PHASES, PassTables
 
 BITS = (8, 16)
 """Of the whole numbers that parts of amplitudes are stored as."""
@@ -183,3 +186,104 @@ def fewest_bits(fidelity: float, n_passes: int) -> int:
         f"{count_text(n_passes, 'pass', 'passes')}",
         "ask for a lower fidelity, or leave it out: the state is then not compressed",
     )
+
+
+MACRO = re.compile(r"\b([A-Z]+)\(")
+FACTOR = 4
+"""Units of a product with a rounded factor."""
+TURN = 9
+"""Those of a factor of a tile: three rounded factors and two products."""
+FREE = frozenset({"LOAD", "STORE", "MOVE", "PARITY", "THREAD", "FAR"})
+"""Macros that round nothing: what codes round is counted where they are made."""
+
+
+class Rounding(NamedTuple):
+    """The units of a pass, and of how many steps its numbers were made."""
+
+    units: float
+    n_steps: int
+
+
+def of_matrix(side: int) -> float:
+    """Units of a real matrix of this side."""
+    return (side + 1) * sqrt(side)
+
+
+def of_turn(slopes: Array) -> float:
+    """Units of turns by shears with these slopes t + i s, at most."""
+    return float(18 * np.sqrt(1 + np.max(slopes.real**2, initial=0.0)))
+
+
+def rounding_of_program(program: PassProgram, register_bits: int) -> Rounding:
+    """That of a compiled pass. Steps of which an amplitude meets one at most are counted as if it met all."""
+    units, n_steps = 0.0, 0
+    for macro in MACRO.finditer(program.steps):
+        if macro[1] not in FREE:
+            given = program.steps[macro.end() :].split(")", 1)[0].split(",")
+            units += _of_macro(macro[1], given, program.values, register_bits)
+            n_steps += 1
+    return Rounding(units, n_steps)
+
+
+def _of_macro(name: str, given: Sequence[str], values: Array, register_bits: int) -> float:
+    """Units of one macro of program.cu."""
+    if name == "SHEAR":
+        return of_turn(values[int(given[0])])
+    if name == "SHEARS":
+        mask, first, at = (int(text) for text in given[:3])
+        return of_turn(values[at : at + (1 << mask.bit_count()) - first])
+    # Factors of registers are multiplied with each other and into an amplitude; a tile's into those.
+    return {
+        "ONE": of_matrix(4), "TWO": of_matrix(8), "SIGNED": of_matrix(4), "ROTATE": of_matrix(4),
+        "PHASES": FACTOR, "TIMES": FACTOR, "TABLE": FACTOR, "SIGNS": 2,
+        "FACTORS": FACTOR * (register_bits + 1), "TWIST": 2 * TURN + 10 + register_bits * (TURN + 7),
+    }[name]  # fmt: skip
+
+
+def rounding_of_tables(tables: PassTables) -> Rounding:
+    """That of a pass read from tables: matrices, diagonals, and phases as products of two rounded factors."""
+    units = 0.0
+    for kind, n_targets, *_ in tables.steps.tolist():
+        if kind == GATE:
+            units += of_matrix(2 << n_targets)
+        else:
+            units += 2 * FACTOR if kind == PHASES else FACTOR
+    return Rounding(units, len(tables.steps))
+
+
+BLOCK_BITS = 5
+"""Amplitudes of a block are the shortest runs of tiles."""
+ONE = 64, 2.0**-6
+"""The amplitude 1: a whole number and a scale."""
+
+
+def codes_bytes(n_bits: int, bits: int) -> int:
+    """The bytes of 2^n_bits amplitudes."""
+    return (2 * bits // 8 << n_bits) + (4 << max(0, n_bits - BLOCK_BITS))
+
+
+def exchanged(codes: Array, scales: Array) -> list[tuple[Array, int]]:
+    """What exchanges move, as `DistributedState.arrays` has it: numbers in words of 8 bytes."""
+    amplitudes = 4 // codes.itemsize  # of a word
+    return [(codes.view(np.uint64), amplitudes.bit_length() - 1), (scales, BLOCK_BITS)]
+
+
+def amplitudes_of(codes: Array, scales: Array, norm: float) -> Array:
+    """The amplitudes of whole blocks divided by a norm, complex128."""
+    parts = codes.reshape(len(scales), 2, -1) * (scales.astype(np.float64) / norm)[:, None, None]
+    return np.asarray(parts[:, 0] + 1j * parts[:, 1]).reshape(-1)
+
+
+def check_room(n_bits: int, dtype: str) -> None:
+    """Raise InputError where the host has no room for all amplitudes."""
+    needed, free = np.dtype(dtype).itemsize << n_bits, host_memory()[1]
+    if 2 * needed > free:
+        raise InputError(
+            "array", f"takes {size_text(2 * needed)} decoded, and {size_text(free)} are free",
+            "ask for single amplitudes, samples or values", topic="memory",
+        )  # fmt: skip
+
+
+def refuse_load() -> None:
+    """Raise InputError: the error of what is loaded is not known."""
+    raise InputError("load", "cannot be used on a state with a fidelity", "leave out the fidelity")

@@ -44,7 +44,7 @@ from tnplan.jobs.job_options import LARGEST_RANKS
 from tnplan.planner.hardware.profile import load_profile
 from tnplan.planner.networks.contraction_path import dtype_name
 from tnplan.planner.networks.importers.subscripts import EinsumCall
-from tnplan.planner.networks.pair_network import PairNetwork, largest_component
+from tnplan.planner.networks.network import PairNetwork, largest_component
 from tnplan.planner.search.bond_limited_order import follow, search_order
 from tnplan.planner.search.bond_limited_owners import owners_of, share_of_time
 

@@ -16,7 +16,7 @@ from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.jobs.arrays.ranks import check_devices
 from tnplan.jobs.job import Job, Needs, Rank, run_job
 from tnplan.jobs.job_options import JobOptions
-from tnplan.planner.networks.pair_network import PairNetwork
+from tnplan.planner.networks.network import PairNetwork
 
 REMEDY = "give a smaller max_bond, or more memory or devices"
 

@@ -55,7 +55,7 @@ from tnplan.planner.networks.importers.checks import integer_steps
 from tnplan.planner.networks.importers.libraries import from_quimb, is_quimb_network, is_tree
 from tnplan.planner.networks.importers.subscripts import EinsumCall, parse_call, shape_of
 from tnplan.planner.networks.network import Network
-from tnplan.planner.networks.tensor_network import TensorNetwork
+from tnplan.planner.networks.tensors import TensorNetwork
 from tnplan.planner.passes import pipeline
 from tnplan.planner.passes.lowering.keep_results import keep_results
 from tnplan.planner.schedule.file import load_schedule

@@ -18,8 +18,13 @@ from math import inf
 from tnplan.common.errors import OverLimitError
 from tnplan.common.files import identity_of
 from tnplan.common.units import size_text
-from tnplan.planner.passes.adjoint_flow import AdjointFlow, adjoint_flow, made_by
-from tnplan.planner.passes.adjoint_program import AdjointProgram, adjoint_program
+from tnplan.planner.passes.adjoint_program import (
+    AdjointFlow,
+    AdjointProgram,
+    adjoint_flow,
+    adjoint_program,
+    made_by,
+)
 from tnplan.planner.passes.lowering.annotate import predict
 from tnplan.planner.passes.lowering.buffer_assignment import in_one_arena, until_freed
 from tnplan.planner.schedule.data_flow import reads

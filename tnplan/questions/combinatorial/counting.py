@@ -30,9 +30,8 @@ from tnplan.planner.networks.network import Network
 from tnplan.planner.schedule.schedule import Schedule
 from tnplan.planner.search.path_cost import path_cost
 from tnplan.planner.search.search_in_proportion import greedy_or_orders, search_as_long
-from tnplan.questions.combinatorial.frontier import best_order, entries
 from tnplan.questions.combinatorial.models import Model
-from tnplan.questions.combinatorial.passes import MOST_CONTEXT, Costs, joint_powers
+from tnplan.questions.combinatorial.passes import MOST_CONTEXT, Costs, best_order, entries, joint_powers
 
 Array = NDArray[Any]
 MOST_BITS = 62

@@ -16,7 +16,6 @@ from tnplan.common.errors import InputError
 from tnplan.executor.device.cpu import frontier_kernel as kernels
 from tnplan.executor.device.cpu.parallel_rows import over_spans
 from tnplan.jobs.progress import Listener, Progress
-from tnplan.questions.combinatorial.frontier import entries
 from tnplan.questions.combinatorial.models import Model
 from tnplan.questions.combinatorial.passes import (
     LEAST_BITS,
@@ -27,6 +26,7 @@ from tnplan.questions.combinatorial.passes import (
     Pass,
     Step,
     Tables,
+    entries,
     gathered,
     infinity_of,
     low_bits,

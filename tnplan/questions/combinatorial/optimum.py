@@ -34,9 +34,9 @@ from tnplan.questions.combinatorial.counting import (
     residues_of,
     schedule_of,
 )
-from tnplan.questions.combinatorial.frontier import best_order
 from tnplan.questions.combinatorial.least_cost import COST_S, least_cost
 from tnplan.questions.combinatorial.models import Model
+from tnplan.questions.combinatorial.passes import best_order
 
 Array = NDArray[Any]
 Term = tuple[str, ...]

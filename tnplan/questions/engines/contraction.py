@@ -103,16 +103,16 @@ def _value(
     if isinstance(question, Amplitudes):
         values = shared_amplitudes(query, options, use)
         return values[0].item() if question.is_single else values
-    from tnplan.questions.tensor_networks import overlap
+    from tnplan.questions.tensor_networks import amplitudes
 
     if isinstance(question, Overlap):
-        return overlap.overlap(gates, question.other, use)
+        return amplitudes.overlap(gates, question.other, use)
     assert isinstance(question, Trace)
     if query.start is None:
-        return overlap.trace(gates, question.a, question.b, use)
+        return amplitudes.trace(gates, question.a, question.b, use)
     # With an input state |s> the trace is <s|A U^dagger B U|s>, a sum over pairs of words of overlaps.
-    pairs = overlap.pairs_of_trace(gates, question.a, question.b, query.start.circuit(query.n_qubits))
-    return sum(weight * overlap.overlap(ket, bra, use) for weight, ket, bra in pairs)
+    pairs = amplitudes.pairs_of_trace(gates, question.a, question.b, query.start.circuit(query.n_qubits))
+    return sum(weight * amplitudes.overlap(ket, bra, use) for weight, ket, bra in pairs)
 
 
 def _sampled(query: CircuitQuery, options: QuestionOptions, use: ContractionOptions) -> Outcome:

@@ -19,7 +19,7 @@ from tnplan.circuits.program import Channel, Measurement, Operation, Reset, with
 from tnplan.common.arrays import Array
 from tnplan.common.errors import InputError
 from tnplan.common.units import size_text
-from tnplan.executor.pauli.algebra.errors import farthest
+from tnplan.executor.pauli.algebra.expectation import farthest
 from tnplan.executor.pauli.algebra.gates import (
     PauliStep,
     circuit_steps,
@@ -30,8 +30,7 @@ from tnplan.executor.pauli.algebra.gates import (
     steps_of_gates,
     word_masks,
 )
-from tnplan.executor.pauli.algebra.preparation import after_first_steps
-from tnplan.executor.pauli.algebra.states import AfterOperator, OverlapWith, State
+from tnplan.executor.pauli.algebra.states import AfterOperator, OverlapWith, State, after_first_steps
 from tnplan.executor.pauli.estimate import Estimate
 from tnplan.executor.pauli.gradient import gradient, on_cpu_alone
 from tnplan.executor.pauli.propagate import Progress, Propagation, propagate_all

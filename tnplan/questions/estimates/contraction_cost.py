@@ -73,10 +73,9 @@ from tnplan.questions.questions import (
     Sample,
     Trace,
 )
+from tnplan.questions.tensor_networks.amplitudes import pairs_of_trace
 from tnplan.questions.tensor_networks.expectation import word_network
-from tnplan.questions.tensor_networks.network_work import START_S, preparing_s
-from tnplan.questions.tensor_networks.networks import closed_by_leaves
-from tnplan.questions.tensor_networks.overlap import pairs_of_trace
+from tnplan.questions.tensor_networks.networks import START_S, closed_by_leaves, preparing_s
 from tnplan.questions.tensor_networks.sample import expected_rounds, random_candidates
 from tnplan.questions.tensor_networks.samples_by_gates import (
     GROUP,

@@ -12,7 +12,7 @@ import numpy as np
 from tnplan.circuits.circuit import Gate
 from tnplan.circuits.program import gates_of
 from tnplan.common.system_calls import cores
-from tnplan.executor.statevector.adjoint_sweep import plans_back, words_of
+from tnplan.executor.statevector.adjoint_sweep import plans_back, takes_words, words_of
 from tnplan.executor.statevector.cpu.state import JOINT_FROM
 from tnplan.executor.statevector.cuda.kernel_defines import JOINT_FROM as GPU_JOINT_FROM
 from tnplan.executor.statevector.cuda.kernel_defines import (
@@ -29,7 +29,6 @@ from tnplan.executor.statevector.gates.multiplexed_gate import (
     from_gate,
     mask_of,
 )
-from tnplan.executor.statevector.joint_sweep import takes_words
 from tnplan.executor.statevector.memory_estimate import GRADIENT_STATES, MOST_OBSERVABLES, predicted_bytes
 from tnplan.executor.statevector.packed_error import predicted_fidelity
 from tnplan.executor.statevector.scheduling.tiled_passes import (

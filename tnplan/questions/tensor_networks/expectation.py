@@ -30,8 +30,15 @@ from tnplan.planner.networks.of_circuits.steps import Step, keeps_trace, steps_o
 from tnplan.planner.networks.of_circuits.wires import Support, by_support, leaves, light_cone, support_of
 from tnplan.planner.search.path_cost import path_cost
 from tnplan.planner.search.search_in_proportion import MANY_TENSORS, quick_path
-from tnplan.questions.tensor_networks.network_work import START_S, NetworkWork, predicted_work
-from tnplan.questions.tensor_networks.networks import ClosedNetwork, Run, plan_closed, value_and_gradients
+from tnplan.questions.tensor_networks.networks import (
+    START_S,
+    ClosedNetwork,
+    NetworkWork,
+    Run,
+    plan_closed,
+    predicted_work,
+    value_and_gradients,
+)
 
 # The network that words are contracted in: folded, or with a ket and a bra, whichever costs less.
 

@@ -20,8 +20,7 @@ from tnplan.jobs.progress import Listener, Progress
 from tnplan.planner.networks.of_circuits.sandwich import marginal_network
 from tnplan.planner.networks.of_circuits.steps import Step, steps_of
 from tnplan.planner.search.sparse_state import distinct_strings
-from tnplan.questions.tensor_networks.network_work import WorkOfShots
-from tnplan.questions.tensor_networks.networks import contract_batch
+from tnplan.questions.tensor_networks.networks import WorkOfShots, contract_batch
 from tnplan.questions.tensor_networks.samples_by_gates import (
     bits_of,
     chain_groups,

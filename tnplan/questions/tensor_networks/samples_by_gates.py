@@ -25,8 +25,13 @@ from tnplan.planner.networks.simplify import simplify
 from tnplan.planner.search.path_cost import path_cost
 from tnplan.planner.search.search_in_proportion import greedy_or_orders
 from tnplan.planner.search.sparse_state import distinct_strings
-from tnplan.questions.tensor_networks.network_work import NetworkWork, WorkOfShots, predicted_work
-from tnplan.questions.tensor_networks.networks import closed_by_leaves, plan_batch
+from tnplan.questions.tensor_networks.networks import (
+    NetworkWork,
+    WorkOfShots,
+    closed_by_leaves,
+    plan_batch,
+    predicted_work,
+)
 
 WAYS = ("chain", "gates")
 """To draw exactly."""

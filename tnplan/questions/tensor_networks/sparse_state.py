@@ -49,8 +49,7 @@ from tnplan.planner.search.sparse_state import (
     search_batch_in_proportion,
     with_slices,
 )
-from tnplan.questions.tensor_networks.network_work import ROW_S
-from tnplan.questions.tensor_networks.networks import ALL, RunRows, dtype_of, plan_rows, varied_ends
+from tnplan.questions.tensor_networks.networks import ALL, ROW_S, RunRows, dtype_of, plan_rows, varied_ends
 
 MOVES = 5
 """How often an element is moved: reordered, gathered, read, multiplied and written."""

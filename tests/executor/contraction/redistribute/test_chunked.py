@@ -8,7 +8,7 @@ import pytest
 from tests.support.contraction.redistribution import random_case, run_case, transfers
 from tests.support.slow import slow_after
 from tnplan.executor.contraction.redistribute import plan as exchange
-from tnplan.executor.contraction.redistribute.redistribution import Redistribution, ShardedTensor
+from tnplan.executor.contraction.redistribute.plan import Redistribution, ShardedTensor
 from tnplan.executor.device.comm.threads import ThreadCommunicator
 from tnplan.planner.hardware.process_grid import Digit
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.contraction.redistribution import random_case, run_case, transfers
 from tests.support.slow import slow_after
-from tnplan.executor.contraction.redistribute.redistribution import ShardedTensor
+from tnplan.executor.contraction.redistribute.plan import ShardedTensor
 from tnplan.planner.hardware.process_grid import Digit, grid_size
 
 

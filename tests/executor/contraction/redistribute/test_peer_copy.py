@@ -13,7 +13,7 @@ from tests.support.contraction.redistribution import local, random_case, transfe
 from tnplan.executor.contraction.redistribute import peer_copy as bind_direct
 from tnplan.executor.contraction.redistribute.packed import bind_redistribution
 from tnplan.executor.contraction.redistribute.peer_copy import can_copy_to_peers, runs
-from tnplan.executor.contraction.redistribute.redistribution import Redistribution, ShardedTensor
+from tnplan.executor.contraction.redistribute.plan import Redistribution, ShardedTensor
 from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.device.cpu.device import NumpyDevice
 from tnplan.planner.hardware.process_grid import Digit, box, box_shape, grid_size, largest_shard, rank_digits

@@ -23,8 +23,7 @@ from tests.support.engines.sbd_growth import (
 from tests.support.engines.sbd_kinds import KINDS, ORBITALS, integrals_of, random_bodies
 from tests.support.engines.sbd_lists import SPREAD, as_list, spread
 from tnplan.common.errors import InputError
-from tnplan.executor.sbd.basis.integral_arrays import from_arrays
-from tnplan.executor.sbd.basis.integrals import Integrals, dense_two
+from tnplan.executor.sbd.basis.integrals import Integrals, dense_two, from_arrays
 from tnplan.executor.sbd.selected_ci import connections as connections_module
 from tnplan.executor.sbd.selected_ci.connections import (
     Candidates,

@@ -16,8 +16,7 @@ from tests.support.engines.sbd_growth import PLENTY, chain, every_determinant, s
 from tests.support.engines.sbd_lists import as_list
 from tests.support.slow import slow_after
 from tnplan.common.errors import InputError
-from tnplan.executor.sbd.basis.integral_arrays import from_arrays
-from tnplan.executor.sbd.basis.integrals import Integrals, OrbitalLabels
+from tnplan.executor.sbd.basis.integrals import Integrals, OrbitalLabels, from_arrays
 from tnplan.executor.sbd.selected_ci import grow
 from tnplan.executor.sbd.selected_ci.excitation_tables import excitation_tables
 from tnplan.executor.sbd.selected_ci.starts import DETERMINANTS, DeterminantSearch

@@ -8,8 +8,7 @@ import pytest
 from tests.support.circuits import random_circuit, state_vector
 from tnplan.circuits.circuit import Gate
 from tnplan.circuits.gates import I2, X, Y, Z, gate
-from tnplan.circuits.noise import depolarizing
-from tnplan.circuits.program import Channel
+from tnplan.circuits.program import Channel, depolarizing
 from tnplan.planner.networks.of_circuits.sandwich import (
     WordCone,
     folded_leaves,

@@ -8,7 +8,7 @@ import pytest
 from tests.support.circuits import random_circuit, unitary
 from tnplan.circuits.circuit import Gate
 from tnplan.circuits.gates import X, Y, Z, gate
-from tnplan.circuits.noise import depolarizing
+from tnplan.circuits.program import depolarizing
 from tnplan.planner.networks.of_circuits.amplitude_network import without_common_end
 from tnplan.planner.networks.of_circuits.steps import diagonal_qubits
 from tnplan.planner.networks.of_circuits.wires import forward_cone, light_cone

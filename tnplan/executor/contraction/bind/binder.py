@@ -28,7 +28,7 @@ from tnplan.executor.contraction.redistribute.compressed import (
     bind_compressed,
 )
 from tnplan.executor.contraction.redistribute.packed import bind_redistribution
-from tnplan.executor.contraction.redistribute.redistribution import Redistribution, ShardBox, ShardedTensor
+from tnplan.executor.contraction.redistribute.plan import Redistribution, ShardBox, ShardedTensor
 from tnplan.executor.device.protocols.codec import Codec, StreamTooLongError
 from tnplan.executor.device.protocols.communicator import Communicator, PeerMemory
 from tnplan.executor.device.protocols.copy import make_copy, row_major

@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from math import ceil
 
 from tnplan.common.system_calls import cores
-from tnplan.executor.contraction.redistribute.redistribution import ShardBox
+from tnplan.executor.contraction.redistribute.plan import ShardBox
 from tnplan.executor.device.protocols.device import AdjointShape, Call, Device, FusedShape, View
 from tnplan.planner.hardware.chunked_overlap import cut_modes
 from tnplan.planner.schedule.data_flow import end_of

@@ -14,8 +14,13 @@ from functools import partial
 from tnplan.common.arrays import ITEM_BYTES
 from tnplan.executor.contraction.redistribute.packing import Packing, Piece
 from tnplan.executor.contraction.redistribute.peer_copy import can_copy_to_peers, in_turn_of_ranks
-from tnplan.executor.contraction.redistribute.plan import RedistributionPlan, plan_redistribution
-from tnplan.executor.contraction.redistribute.redistribution import Redistribution, ShardBox, ShardedTensor
+from tnplan.executor.contraction.redistribute.plan import (
+    Redistribution,
+    RedistributionPlan,
+    ShardBox,
+    ShardedTensor,
+    plan_redistribution,
+)
 from tnplan.executor.device.protocols.communicator import Communicator, OverlappedExchange, PeerMemory
 from tnplan.executor.device.protocols.device import Device, View
 from tnplan.planner.hardware.chunked_overlap import cut_modes

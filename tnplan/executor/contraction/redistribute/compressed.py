@@ -22,8 +22,13 @@ from tnplan.common.arrays import CACHE_LINE_BYTES, round_down, round_up
 from tnplan.common.errors import InputError
 from tnplan.compress.format.errors import CodecError
 from tnplan.executor.contraction.redistribute.packing import Packing, Piece
-from tnplan.executor.contraction.redistribute.plan import BoxTransfer, RedistributionPlan, plan_redistribution
-from tnplan.executor.contraction.redistribute.redistribution import Redistribution, ShardBox
+from tnplan.executor.contraction.redistribute.plan import (
+    BoxTransfer,
+    Redistribution,
+    RedistributionPlan,
+    ShardBox,
+    plan_redistribution,
+)
 from tnplan.executor.device.protocols.codec import Codec, Packed, SampledOverlaps, most_sampled, sample_count
 from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.device.protocols.device import Call, Device, View

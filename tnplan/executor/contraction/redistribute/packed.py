@@ -13,8 +13,11 @@ import numpy as np
 
 from tnplan.executor.contraction.redistribute.packing import Packing, Piece
 from tnplan.executor.contraction.redistribute.peer_copy import bind_peer_copies, can_copy_to_peers
-from tnplan.executor.contraction.redistribute.plan import RedistributionPlan, plan_redistribution
-from tnplan.executor.contraction.redistribute.redistribution import Redistribution
+from tnplan.executor.contraction.redistribute.plan import (
+    Redistribution,
+    RedistributionPlan,
+    plan_redistribution,
+)
 from tnplan.executor.device.protocols.communicator import Communicator, Message, PeerMemory
 from tnplan.executor.device.protocols.device import Call, Device, View, call_in_turn
 

@@ -8,8 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from tnplan.executor.contraction.redistribute.plan import BoxTransfer, MessageRounds, leading_modes
-from tnplan.executor.contraction.redistribute.redistribution import ShardBox, box_copy
+from tnplan.executor.contraction.redistribute.plan import (
+    BoxTransfer,
+    MessageRounds,
+    ShardBox,
+    box_copy,
+    leading_modes,
+)
 from tnplan.executor.device.protocols.copy import row_major
 from tnplan.executor.device.protocols.device import Call, Device, View
 from tnplan.planner.hardware.process_grid import box_shape

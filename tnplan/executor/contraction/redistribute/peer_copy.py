@@ -11,9 +11,10 @@ from math import prod
 
 from tnplan.common.arrays import ITEM_BYTES
 from tnplan.executor.contraction.redistribute.packing import Packing, Piece
-from tnplan.executor.contraction.redistribute.plan import BoxTransfer, RedistributionPlan
-from tnplan.executor.contraction.redistribute.redistribution import (
+from tnplan.executor.contraction.redistribute.plan import (
+    BoxTransfer,
     Redistribution,
+    RedistributionPlan,
     ShardBox,
     ShardedTensor,
     box_copy,

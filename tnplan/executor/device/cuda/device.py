@@ -21,9 +21,8 @@ from tnplan.executor.device.cuda.copy.accumulate import bind_accumulate, bind_ad
 from tnplan.executor.device.cuda.copy.exponents import CupyExponents
 from tnplan.executor.device.cuda.gpus import check_free, driver_version, gpu_name
 from tnplan.executor.device.cuda.peer_memory import whole_blocks
-from tnplan.executor.device.cuda.runtime.capture import captured
 from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel, made_together
-from tnplan.executor.device.cuda.runtime.signals import record
+from tnplan.executor.device.cuda.runtime.signals import captured, record
 from tnplan.executor.device.protocols.copy import Copy
 from tnplan.executor.device.protocols.device import (
     AdjointShape,

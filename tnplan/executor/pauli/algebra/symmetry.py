@@ -43,7 +43,7 @@ class QubitSymmetry:
 
     def merged(self, keys: Array, coefficients: Array) -> tuple[Array, Array]:
         """Of the words that the group takes to each other the least, with the sum of their coefficients."""
-        from tnplan.executor.pauli.terms.symmetry_kernel import least_images
+        from tnplan.executor.pauli.terms.clifford_kernel import least_images
 
         least = np.empty_like(keys)
         least_images(keys, self.images, np.empty((2, keys.shape[1]), np.uint64), least)

@@ -16,8 +16,7 @@ from tnplan.common.arrays import Array
 from tnplan.common.errors import InputError
 from tnplan.executor.sbd.basis.determinants import DeterminantList, read_determinants
 from tnplan.executor.sbd.basis.integrals import Integrals
-from tnplan.executor.sbd.basis.irreps import irrep_counts, list_irreps, string_irreps, wanted_irrep
-from tnplan.executor.sbd.basis.sector import Sector
+from tnplan.executor.sbd.basis.sector import Sector, irrep_counts, list_irreps, string_irreps, wanted_irrep
 from tnplan.executor.sbd.basis.string_files import SpinStrings, read_spin_strings, union
 from tnplan.executor.sbd.basis.strings import StringSet, every_string, from_integers
 

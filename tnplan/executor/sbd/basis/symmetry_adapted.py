@@ -20,8 +20,8 @@ import numpy as np
 from tnplan.common.arrays import Array
 from tnplan.common.errors import InputError
 from tnplan.executor.sbd.basis.integrals import Integrals, OrbitalLabels, all_pairs, dense_two, number_pairs
-from tnplan.executor.sbd.basis.irreps import BROKEN
 from tnplan.executor.sbd.basis.orbitals import rotate_orbitals
+from tnplan.executor.sbd.basis.sector import BROKEN
 
 SAME = 1e-6
 """Eigenvalues of matrices with a norm of about 1 that belong to one level."""

@@ -17,7 +17,7 @@ import numpy as np
 from tnplan.common.errors import InputError
 from tnplan.executor.device.cuda.contract.cublas import add_product
 from tnplan.executor.device.cuda.runtime.kernel_cache import compile_soon, load_kernel
-from tnplan.executor.sbd.sigma import pair_tiling
+from tnplan.executor.sbd.sigma import opposite_spin
 from tnplan.executor.sbd.sigma.batched import BatchedBlock, BatchedTables
 
 Array = Any
@@ -46,16 +46,17 @@ def tile_defines(dtype: str, in_shared: bool, warps: int) -> dict[str, str | int
     """The definitions of excite_tiles.cu for numbers of a type; `in_shared`: sums are in shared memory."""
     return {
         "REAL": REALS[dtype], "WARPS": warps, "BLOCKS": RESIDENT_WARPS // warps, "IN_SHARED": int(in_shared),
-        "PART": pair_tiling.PART, "PARTS": pair_tiling.PARTS, "PADDING": pair_tiling.PADDING,
-        "SIGN": f"{pair_tiling.SIGN}u", "DEEP": pair_tiling.DEEP, "MOST": pair_tiling.MOST,
+        "PART": opposite_spin.PART, "PARTS": opposite_spin.PARTS, "PADDING": opposite_spin.PADDING,
+        "SIGN": f"{opposite_spin.SIGN}u", "DEEP": opposite_spin.DEEP, "MOST": opposite_spin.MOST,
     }  # fmt: skip
 
 
 def tile_bytes(n_sums: int, warps: int) -> int:
     """The shared memory of a block of excite_tiles.cu, with so many sums."""
-    products = pair_tiling.PART * (pair_tiling.LANES * warps + pair_tiling.PADDING)
+    products = opposite_spin.PART * (opposite_spin.LANES * warps + opposite_spin.PADDING)
     return (
-        8 * ((n_sums + 1) // 2 * 2 + pair_tiling.MOST * pair_tiling.ROWS + products) + 16 * pair_tiling.MOST
+        8 * ((n_sums + 1) // 2 * 2 + opposite_spin.MOST * opposite_spin.ROWS + products)
+        + 16 * opposite_spin.MOST
     )
 
 
@@ -69,9 +70,9 @@ def check_gpu(n_beta: int) -> None:
             "use a GPU of 8.0 or higher, or --device cpu",
             topic="GPUs",
         )  # fmt: skip
-    if n_beta > pair_tiling.MOST_STRINGS:
+    if n_beta > opposite_spin.MOST_STRINGS:
         raise InputError(
-            "beta strings", f"are {n_beta}, more than the {pair_tiling.MOST_STRINGS} that a GPU takes",
+            "beta strings", f"are {n_beta}, more than the {opposite_spin.MOST_STRINGS} that a GPU takes",
             "exchange alpha and beta where alpha has fewer, or use --device cpu",
             topic="GPUs",
         )  # fmt: skip
@@ -154,7 +155,7 @@ class CupyBatch:
         kernel, shared_bytes = self._tiled(n_beta, warps)
         sizes = n_beta, x.shape[1], tables.active.shape[1], block.shift, int(half)
         kernel(
-            (len(table),), (pair_tiling.LANES * warps,),
+            (len(table),), (opposite_spin.LANES * warps,),
             (
                 table, *map(np.int64, sizes), *block.singles, tables.rank, tables.active,
                 tables.number_weights, *tables.tiles, x, tables.spare, y,

@@ -14,8 +14,7 @@ from tnplan.common.arrays import Array
 from tnplan.common.system_calls import cores
 from tnplan.executor.device.cpu.parallel_rows import over_rows
 from tnplan.executor.sbd.basis.determinants import DeterminantList
-from tnplan.executor.sbd.basis.integral_arrays import add_by_parts
-from tnplan.executor.sbd.basis.integrals import Integrals, all_pairs, spin_constant
+from tnplan.executor.sbd.basis.integrals import Integrals, add_by_parts, all_pairs, spin_constant
 from tnplan.executor.sbd.lists.list_tables import (
     ListCells,
     ListedSpin,

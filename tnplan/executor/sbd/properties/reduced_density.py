@@ -16,8 +16,7 @@ import numpy as np
 
 from tnplan.common.arrays import Array
 from tnplan.executor.device.cpu.parallel_rows import over_rows
-from tnplan.executor.sbd.basis.integral_arrays import real_parts
-from tnplan.executor.sbd.basis.integrals import Integrals, all_pairs, unpacked
+from tnplan.executor.sbd.basis.integrals import Integrals, all_pairs, real_parts, unpacked
 from tnplan.executor.sbd.sigma.product_hamiltonian import ProductTables, Spin
 
 OVERLAP_BYTES = 1 << 28

@@ -22,8 +22,8 @@ from tnplan.executor.device.protocols.communicator import agree
 from tnplan.executor.device.protocols.stop_signal import StoppedRunError, asked
 from tnplan.executor.sbd.basis.determinants import DeterminantList
 from tnplan.executor.sbd.basis.integrals import Integrals
-from tnplan.executor.sbd.basis.irreps import wanted_irrep
 from tnplan.executor.sbd.basis.orbitals import rotate_orbitals
+from tnplan.executor.sbd.basis.sector import wanted_irrep
 from tnplan.executor.sbd.basis.space import Space, choose_space
 from tnplan.executor.sbd.lists.list_hamiltonian import ListHamiltonian
 from tnplan.executor.sbd.properties.measure import FermionHamiltonian, densities
@@ -201,9 +201,7 @@ def extrapolate(
     )  # fmt: skip
 
 
-def extrapolated(
-    growth: Growth, points: Sequence[dict[str, Any]], root: int
-) -> Extrapolation | None:
+def extrapolated(growth: Growth, points: Sequence[dict[str, Any]], root: int) -> Extrapolation | None:
     """What the corrected lists of a growth extrapolate to.
 
     Without an uncertainty where the corrections may leave out what the thresholds do.

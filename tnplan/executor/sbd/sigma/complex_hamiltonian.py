@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tnplan.common.arrays import Array
-from tnplan.executor.sbd.basis.integral_arrays import add_by_parts, real_parts
-from tnplan.executor.sbd.basis.integrals import Integrals
+from tnplan.executor.sbd.basis.integrals import Integrals, add_by_parts, real_parts
 from tnplan.executor.sbd.basis.strings import StringSet
 from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian, SourceBlock
 

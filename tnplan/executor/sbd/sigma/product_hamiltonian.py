@@ -33,20 +33,21 @@ from tnplan.executor.sbd.basis.excitations import (
     find_singles,
     match_pairs,
 )
-from tnplan.executor.sbd.basis.integral_arrays import add_by_parts
-from tnplan.executor.sbd.basis.integrals import Integrals, spin_constant
+from tnplan.executor.sbd.basis.integrals import Integrals, add_by_parts, spin_constant
 from tnplan.executor.sbd.basis.sector import Sector
 from tnplan.executor.sbd.basis.strings import StringSet
 from tnplan.executor.sbd.sigma import cost_model as cost
 from tnplan.executor.sbd.sigma.cost_model import partition_rows
-from tnplan.executor.sbd.sigma.opposite_spin import OppositeSpinTables, beta_entries, opposite_spin_tables
-from tnplan.executor.sbd.sigma.pair_tiling import (
+from tnplan.executor.sbd.sigma.opposite_spin import (
     DEEP,
     LANES,
     MOST,
     ROWS,
+    OppositeSpinTables,
     PairTiles,
+    beta_entries,
     block_warps,
+    opposite_spin_tables,
     pair_tiles,
     tile_counts,
 )

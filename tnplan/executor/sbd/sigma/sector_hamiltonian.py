@@ -24,13 +24,18 @@ from tnplan.executor.device.cpu.parallel_rows import over_rows
 from tnplan.executor.sbd.basis.determinants import OneRank
 from tnplan.executor.sbd.basis.excitations import ActivePairs, Matching, Singles, match_between
 from tnplan.executor.sbd.basis.integrals import LARGEST_IRREP, spin_constant
-from tnplan.executor.sbd.basis.irreps import pair_irreps
-from tnplan.executor.sbd.basis.sector import Sector, SectorBlocks, StateBlock
+from tnplan.executor.sbd.basis.sector import Sector, SectorBlocks, StateBlock, pair_irreps
 from tnplan.executor.sbd.basis.strings import StringSet
 from tnplan.executor.sbd.sigma import cost_model as cost
 from tnplan.executor.sbd.sigma.cost_model import RowPartition
-from tnplan.executor.sbd.sigma.opposite_spin import OppositeSpinTables, beta_entries, scratch_bytes
-from tnplan.executor.sbd.sigma.pair_tiling import PairTiles, block_warps, pair_tiles
+from tnplan.executor.sbd.sigma.opposite_spin import (
+    OppositeSpinTables,
+    PairTiles,
+    beta_entries,
+    block_warps,
+    pair_tiles,
+    scratch_bytes,
+)
 from tnplan.executor.sbd.sigma.product_hamiltonian import (
     NEITHER,
     WARPS_AT_ONCE,

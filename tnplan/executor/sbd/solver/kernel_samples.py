@@ -19,7 +19,7 @@ from tnplan.executor.sbd.lists.list_tables import (
     SpinTerms,
     StringGroups,
 )
-from tnplan.executor.sbd.sigma import opposite_spin_kernel, pair_tiling_kernel
+from tnplan.executor.sbd.sigma import opposite_spin_kernel
 from tnplan.executor.sbd.sigma.opposite_spin import OppositeSpinTables
 
 PRODUCT_KERNELS = tuple(
@@ -90,7 +90,7 @@ def of_tiles() -> list[Sample]:
     slots = np.zeros((1, 1, 1), np.uint32)
     return [
         (
-            pair_tiling_kernel.deal,
+            opposite_spin_kernel.deal,
             (NUMBERS, NUMBERS, NUMBERS, slots[0, 0], SMALL, slots[0], NUMBERS, slots),
         )
     ]  # fmt: skip

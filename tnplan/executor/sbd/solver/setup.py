@@ -23,8 +23,7 @@ from tnplan.executor.sbd.lists.list_hamiltonian import ListHamiltonian
 from tnplan.executor.sbd.lists.qubit_hamiltonian import PauliTerms, QubitHamiltonian
 from tnplan.executor.sbd.properties.measure import FermionHamiltonian
 from tnplan.executor.sbd.sigma import cost_model as cost
-from tnplan.executor.sbd.sigma.batched import BatchedHamiltonian
-from tnplan.executor.sbd.sigma.batched_sector import BatchedSector
+from tnplan.executor.sbd.sigma.batched import BatchedHamiltonian, BatchedSector
 from tnplan.executor.sbd.sigma.complex_hamiltonian import product_hamiltonian
 from tnplan.executor.sbd.sigma.distributed import HamiltonianRows
 from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian, ProductTables

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from tnplan.executor.device.protocols.communicator import Communicator, agree, messages
 from tnplan.executor.sbd.lists.qubit_hamiltonian import QubitHamiltonian
 from tnplan.executor.sbd.properties.spin_square import PenalizedHamiltonian, SpinTarget
-from tnplan.executor.sbd.sigma.distributed import DistributedHamiltonian, HamiltonianRows
-from tnplan.executor.sbd.sigma.distributed_sector import DistributedSector
+from tnplan.executor.sbd.sigma.distributed import DistributedHamiltonian, DistributedSector, HamiltonianRows
 from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian
 from tnplan.executor.sbd.sigma.sector_hamiltonian import BlockedOperator, SectorHamiltonian
 from tnplan.executor.sbd.solver.davidson import Operator

@@ -7,13 +7,12 @@ import numpy as np
 from tnplan.common.kernels.ahead import Sample, Samples
 from tnplan.common.kernels.vector_operations import LANE_BITS
 from tnplan.executor.statevector.cpu import joint_sum_kernel as sum_kernel
-from tnplan.executor.statevector.cpu import measure_kernel, packed_kernel, tiled_pass_kernel, word_kernel
+from tnplan.executor.statevector.cpu import measure_kernel, packed_kernel, tiled_pass_kernel
 from tnplan.executor.statevector.cpu.joint_sum_tables import sum_pass
 from tnplan.executor.statevector.cpu.state import JOINT_FROM, sum_scratch
 from tnplan.executor.statevector.cpu.tile_scratch import tile_scratch
 from tnplan.executor.statevector.cpu.vector_rounds import LARGEST_MATRIX
-from tnplan.executor.statevector.cpu.vector_tables import vector_pass
-from tnplan.executor.statevector.cpu.word_table import word_scratch, word_table
+from tnplan.executor.statevector.cpu.vector_tables import vector_pass, word_scratch, word_table
 from tnplan.executor.statevector.gates.multiplexed_gate import from_matrix, word_sum
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass
 
@@ -77,7 +76,7 @@ def of_measures(dtype: str) -> list[Sample]:
         (measure_kernel.chunk_sums, (state, 2, 0, 0, sums)),
         (measure_kernel.marginal, (state, places, 0, 0, sums)),
         (
-            word_kernel.word_sum_value,
+            measure_kernel.word_sum_value,
             (state, word_table([(0, 0, 1.0)], 4), word_scratch(4), 0, 0, np.zeros((1, 2))),
         ),
     ]  # fmt: skip
@@ -88,7 +87,7 @@ def of_gradients(dtype: str) -> list[Sample]:
     state, masks, sums = np.zeros(64, dtype), np.zeros((1, 2), np.int64), np.zeros((1, 1, 2))
     real = state.view(state.real.dtype)
     return [
-        (word_kernel.add_words, ((real, real), masks, 0, 0, (real.reshape(2, -1), real, real), sums)),
+        (measure_kernel.add_words, ((real, real), masks, 0, 0, (real.reshape(2, -1), real, real), sums)),
         (measure_kernel.add_word, (state, state, (0, 0), (0.0, 0.0), 0, 0)),
     ]
 
@@ -108,5 +107,5 @@ def of_joint_gradients(dtype: str) -> list[Sample]:
                 (tile_scratch(tables, real), sum_scratch(real)), 0, 0, np.zeros((1, 1)),
             ),
         ),
-        (word_kernel.write_word_sum, (state, state, words, word_scratch(64), 0, 0)),
+        (measure_kernel.write_word_sum, (state, state, words, word_scratch(64), 0, 0)),
     ]  # fmt: skip

@@ -25,19 +25,17 @@ from tnplan.executor.statevector.cpu.state import (
 from tnplan.executor.statevector.cpu.tile_scratch import aligned, tile_scratch
 from tnplan.executor.statevector.cpu.vector_tables import VectorPass, vector_pass
 from tnplan.executor.statevector.gates.multiplexed_gate import mask_of
-from tnplan.executor.statevector.packed_codes import (
+from tnplan.executor.statevector.packed_error import (
     BLOCK_BITS,
     ONE,
-    check_room,
-    codes_bytes,
-    exchanged,
-    refuse_load,
-)
-from tnplan.executor.statevector.packed_error import (
     EncodingErrors,
     angle_error,
     arithmetic_bound,
+    check_room,
+    codes_bytes,
+    exchanged,
     largest_number,
+    refuse_load,
 )
 from tnplan.executor.statevector.scheduling.qubit_cover import QubitExchange, index_of
 from tnplan.executor.statevector.scheduling.tiled_passes import TILES, Pass, Tile
@@ -312,8 +310,7 @@ class PackedState:
 
 def words_between(others: Array, own: Array, masks: Array) -> Array:
     """For each row x, z the sum over i of (-1)^|z & i| conj(others[i ^ x]) own[i], complex128 states."""
-    from tnplan.executor.statevector.cpu.measure_kernel import pauli
-    from tnplan.executor.statevector.cpu.word_kernel import add_words
+    from tnplan.executor.statevector.cpu.measure_kernel import add_words, pauli
 
     if len(own) < 1 << LEAST_WORD_BITS:
         rows = [complex(*pauli(others, own, x, z, 0, len(own))) for x, z in masks.tolist()]

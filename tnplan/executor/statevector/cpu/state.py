@@ -14,8 +14,14 @@ from tnplan.executor.device.cpu.parallel_rows import over_spans
 from tnplan.executor.statevector.cpu.joint_sum_tables import SumPass, sum_pass
 from tnplan.executor.statevector.cpu.tile_scratch import aligned, tile_scratch
 from tnplan.executor.statevector.cpu.vector_rounds import LARGEST_MATRIX
-from tnplan.executor.statevector.cpu.vector_tables import VectorPass, round_bits, vector_pass
-from tnplan.executor.statevector.cpu.word_table import BLOCK, word_scratch, word_table
+from tnplan.executor.statevector.cpu.vector_tables import (
+    BLOCK,
+    VectorPass,
+    round_bits,
+    vector_pass,
+    word_scratch,
+    word_table,
+)
 from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate, WordSum, mask_of
 from tnplan.executor.statevector.scheduling.fusion import PassStep
 from tnplan.executor.statevector.scheduling.qubit_cover import QubitExchange, index_of
@@ -178,7 +184,7 @@ class HostState:
 
     def pauli_sum(self, words: Sequence[tuple[int, int, complex]]) -> complex:
         """The sum over words, masks x and z and factors, of factors times `pauli`."""
-        from tnplan.executor.statevector.cpu.word_kernel import word_sum_value
+        from tnplan.executor.statevector.cpu.measure_kernel import word_sum_value
 
         own = self._amplitudes
         table = word_table(words, len(own))
@@ -192,7 +198,7 @@ class HostState:
 
     def write_pauli_sum(self, words: Sequence[tuple[int, int, complex]], out: Array) -> None:
         """Write the sum of words times this state."""
-        from tnplan.executor.statevector.cpu.word_kernel import write_word_sum
+        from tnplan.executor.statevector.cpu.measure_kernel import write_word_sum
 
         own = self._amplitudes
         table = word_table(words, len(own))
@@ -252,7 +258,7 @@ class HostState:
     def _between(self, other: HostState, words: Sequence[tuple[int, int]]) -> Array:
         if self.n_bits < LEAST_WORD_BITS:
             return np.array([self.pauli_with(other._amplitudes, 0, x, z) for x, z in words], np.complex128)
-        from tnplan.executor.statevector.cpu.word_kernel import add_words
+        from tnplan.executor.statevector.cpu.measure_kernel import add_words
 
         real = self._amplitudes.real.dtype
         lanes = VECTOR_BYTES // real.itemsize

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tnplan.executor.statevector.gates.multiplexed_gate import LARGEST_TARGETS
-from tnplan.executor.statevector.packed_codes import BLOCK_BITS, codes_bytes
+from tnplan.executor.statevector.packed_error import BLOCK_BITS, codes_bytes
 from tnplan.executor.statevector.scheduling.tiled_passes import WIDE_FROM, Tile
 
 if TYPE_CHECKING:

@@ -18,22 +18,22 @@ from cupy.cuda import runtime
 from tnplan.common.arrays import Array
 from tnplan.common.errors import InputError
 from tnplan.executor.device.cuda.peer_memory import own_array
-from tnplan.executor.statevector.codegen.pass_rounding import (
-    Rounding,
-    rounding_of_program,
-    rounding_of_tables,
-)
 from tnplan.executor.statevector.cuda.kernel_defines import MEASURE_THREADS, coded_tile
 from tnplan.executor.statevector.cuda.state import FEW_BITS, MOST_BLOCKS, CupyState
-from tnplan.executor.statevector.packed_codes import (
+from tnplan.executor.statevector.packed_error import (
     BLOCK_BITS,
     ONE,
+    EncodingErrors,
+    Rounding,
     amplitudes_of,
+    angle_error,
+    bound_of,
     check_room,
     exchanged,
     refuse_load,
+    rounding_of_program,
+    rounding_of_tables,
 )
-from tnplan.executor.statevector.packed_error import EncodingErrors, angle_error, bound_of
 from tnplan.executor.statevector.scheduling.pass_tables import pass_tables
 from tnplan.executor.statevector.scheduling.qubit_cover import QubitExchange
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass, Tile
