@@ -77,6 +77,13 @@ def of_list_rows() -> Iterator[Defines]:
         yield list_defines(n_orbitals, counting)
 
 
+def of_couplings() -> Iterator[Defines]:
+    from tnplan.executor.sbd.cuda.coupling_steps import coupling_defines
+
+    for key_words, mode in product((1, 2, 4), range(3)):
+        yield coupling_defines(key_words, mode)
+
+
 def of_qubit_rows() -> Iterator[Defines]:
     from tnplan.executor.sbd.cuda.qubit_steps import qubit_defines
 
@@ -305,6 +312,7 @@ CASES = {
     "device/cuda/gather.cu": lambda: ({},),
     "sbd/cuda/excite.cu": of_excite,
     "sbd/cuda/excite_tiles.cu": of_excite_tiles,
+    "sbd/cuda/couplings.cu": of_couplings,
     "sbd/cuda/list_rows.cu": of_list_rows,
     "sbd/cuda/qubit_rows.cu": of_qubit_rows,
     "device/cuda/contract/kernels/fma.cu": lambda: of_contract("fp32"),

@@ -186,11 +186,14 @@ def products_of_bases(dtype: str) -> None:
 
 def lists_of_bases(dtype: str) -> None:
     from tnplan.circuits.pauli_sum import parse
+    from tnplan.executor.sbd.cuda.coupling_steps import GpuCouplings
     from tnplan.executor.sbd.cuda.list_steps import CupyList
     from tnplan.executor.sbd.cuda.qubit_steps import GpuQubits
     from tnplan.executor.sbd.lists.batched_list import BatchedList
     from tnplan.executor.sbd.lists.list_hamiltonian import ListHamiltonian
     from tnplan.executor.sbd.lists.qubit_hamiltonian import QubitHamiltonian, pauli_terms, words_of
+    from tnplan.executor.sbd.selected_ci.connections import member_keys
+    from tnplan.executor.sbd.selected_ci.excitation_tables import excitation_tables
 
     integrals, determinants = random_list(6, (3, 2), (20, 6), 70)
     listed = ListHamiltonian(integrals, as_list(determinants, 6), memory_bytes=0)
@@ -199,6 +202,10 @@ def lists_of_bases(dtype: str) -> None:
         rows.add_rows(None, x, x, y, False)
         rows.add_exchange(None, 0.5, x, y)
         assert rows.pairs_contributing
+    tables, keys = excitation_tables(integrals, 0.0, 1e9), member_keys(listed.basis)
+    couplings, weights = GpuCouplings(keys, tables, 1e7), np.ones(70)
+    assert couplings.largest(weights, weights, (0, 0)) is not None
+    assert couplings.correction(keys[:9], weights[:9], weights[:9], 0, -9.0, (1, 1)) == (0.0, 0)
     words = random_terms(8, 60, "real" if dtype == "float64" else "complex")
     terms = pauli_terms(parse(as_text(words), 8), "hamiltonian")
     strings = words_of(bits_of(walk(words, 133, 150), 8))
@@ -281,7 +288,7 @@ PARTS: list[tuple[Callable[[str], None], tuple[str, ...], str]] = [
     (algebras, ("float32", "float64", "complex128"), "device/cuda/algebra/*.cu"),
     (pauli_words, DTYPES[:2], "pauli/cuda/kernels/*.cu"),
     (products_of_bases, DTYPES[:2], "sbd/cuda/excite*.cu"),
-    (lists_of_bases, DTYPES[1::2], "sbd/cuda/*_rows.cu"),
+    (lists_of_bases, DTYPES[1::2], "sbd/cuda/*_rows.cu sbd/cuda/couplings.cu"),
     (states, DTYPES[2:], "statevector/cuda/kernels/*.cu"),
 ]
 """What launches kernels, of what types, and the files of the kernels."""

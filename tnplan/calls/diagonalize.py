@@ -6,7 +6,8 @@ Reads inputs, chooses the space, solves, measures and writes; the arithmetic is 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import combinations
 from math import inf, prod
 from pathlib import Path
@@ -366,9 +367,12 @@ def _grow(
     if rank.device.name == "gpu":
         solve_bytes = rank.memory_bytes
         select_bytes = min(options.memory or inf, host_memory()[1] / ranks_here(rank.world))
-    growing = GrowingList(
-        growth, chosen, solve_bytes, Workers(rank.world, rank.threads, select_bytes), rank.say
-    )
+    workers = Workers(rank.world, rank.threads, select_bytes)
+    if rank.device.name == "gpu":
+        from tnplan.executor.sbd.cuda.coupling_steps import GpuCouplings
+
+        workers = replace(workers, on_gpu=partial(GpuCouplings, memory_bytes=solve_bytes))
+    growing = GrowingList(growth, chosen, solve_bytes, workers, rank.say)
     path = options.checkpoint_file
     store = None if path is None else GrowthCheckpoint(path, growth.identity)
     return growing.grow(store, options.resume)

@@ -132,6 +132,11 @@ static void __threadfence() {}
 static void __threadfence_system() {}
 
 static unsigned __umulhi(unsigned a, unsigned b) { return (unsigned)((uint64_t)a * b >> 32); }
+static unsigned long long __umul64hi(unsigned long long a, unsigned long long b)
+{
+    return (unsigned long long)((unsigned __int128)a * b >> 64);
+}
+static long long __double2ll_rn(double x) { return (long long)nearbyint(x); }
 
 static unsigned __ballot_sync(unsigned, bool value)
 {
@@ -192,6 +197,13 @@ template <typename T> static T atomicAdd(T* place, T value)
 {
     const T before = *place;
     *place += value;
+    return before;
+}
+
+template <typename T> static T atomicCAS(T* place, T expected, T value)
+{
+    const T before = *place;
+    if (before == expected) *place = value;
     return before;
 }
 

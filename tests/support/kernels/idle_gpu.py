@@ -241,7 +241,7 @@ def put_in_place(
     def by_numpy(name: str) -> Any:
         return lambda *given, **named: _placed(getattr(np, name)(*given, **named))
 
-    pool = SimpleNamespace(free_bytes=lambda: 0, free_all_blocks=lambda: None)
+    pool = SimpleNamespace(free_bytes=lambda: 0, total_bytes=lambda: 0, free_all_blocks=lambda: None)
     names = ("zeros", "ones", "arange", "flatnonzero", "argsort", "partition")
     properties = {"multiProcessorCount": MULTIPROCESSORS, "name": b"H100"}
     nothing: Any = lambda *_: 0  # noqa: E731

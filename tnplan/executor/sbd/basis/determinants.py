@@ -16,7 +16,14 @@ import numpy as np
 from tnplan.common.arrays import Array
 from tnplan.common.errors import InputError
 from tnplan.executor.sbd.basis.integrals import Integrals
-from tnplan.executor.sbd.basis.strings import StringSet, check_distinct, from_occupied, read_bits, text_lines
+from tnplan.executor.sbd.basis.strings import (
+    StringSet,
+    check_distinct,
+    from_occupied,
+    read_bits,
+    strings_of,
+    text_lines,
+)
 
 NEITHER = 0
 """The parity of states of a list: none, since nothing is exchanged."""
@@ -103,14 +110,22 @@ def read_determinants(path: str | Path, integrals: Integrals) -> DeterminantList
 
 def from_bits(alpha: Array, beta: Array) -> DeterminantList:
     """A list from tables of booleans [determinant, orbital] of both spins; distinct, no check."""
+    return from_words(from_occupied(alpha).words, from_occupied(beta).words, alpha.shape[1])
+
+
+def from_words(alpha: Array, beta: Array, n_orbitals: int) -> DeterminantList:
+    """The same from words [determinant, word] as a `StringSet` has them."""
     sets: list[StringSet] = []
     numbers: list[Array] = []
-    for occupied in (alpha, beta):
-        words = from_occupied(occupied).words
-        _, first, inverse = np.unique(words[:, ::-1], axis=0, return_index=True, return_inverse=True)
-        sets.append(from_occupied(np.ascontiguousarray(occupied[first])))
+    for words in (alpha, beta):
+        # Rows of one word are sorted many times faster than rows of several.
+        if words.shape[1] == 1:
+            distinct, inverse = np.unique(words[:, 0], return_inverse=True)
+        else:
+            distinct, inverse = np.unique(words[:, ::-1], axis=0, return_inverse=True)
+        sets.append(strings_of(distinct.reshape(-1, words.shape[1])[:, ::-1], n_orbitals))
         numbers.append(inverse.ravel())
-    order = np.lexsort((numbers[1], numbers[0]))
+    order = np.argsort(numbers[0] * np.int64(len(sets[1])) + numbers[1])
     return DeterminantList(sets[0], sets[1], numbers[0][order], numbers[1][order], order)
 
 

@@ -140,6 +140,13 @@ def from_occupied(occupied: Array) -> StringSet:
     return StringSet(np.ascontiguousarray(occupied, bool), packed.view("<u8").astype(np.uint64))
 
 
+def strings_of(words: Array, n_orbitals: int) -> StringSet:
+    """Strings from words [string, word]; no check."""
+    bits = np.ascontiguousarray(words, "<u8").view(np.uint8)
+    filled = np.unpackbits(bits, axis=1, count=n_orbitals, bitorder="little").astype(bool)
+    return StringSet(filled, np.ascontiguousarray(words))
+
+
 def every_string(n_orbitals: int, n_electrons: int) -> StringSet:
     """All strings of so many electrons, as rising integers; refused where they are more than 2^20."""
     count = comb(n_orbitals, n_electrons)

@@ -7,15 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import fsum
 
 import numpy as np
 
 from tnplan.common.arrays import Array
 from tnplan.common.errors import InputError
-from tnplan.executor.sbd.basis.determinants import DeterminantList, from_bits
+from tnplan.executor.sbd.basis.determinants import DeterminantList, from_words
 from tnplan.executor.sbd.selected_ci.excitation_tables import ExcitationTables
-from tnplan.executor.sbd.selected_ci.shards import Visit, Workers, by_shards, table_of_members
+from tnplan.executor.sbd.selected_ci.shards import (
+    Couplings,
+    Visit,
+    Workers,
+    by_shards,
+    on_gpus,
+    table_of_members,
+)
 
 AT_ONCE = 1 << 14
 """Candidates whose symmetry is found together: their bits take much more memory than their keys."""
@@ -77,8 +85,8 @@ def unpacked_keys(keys: Array, n_orbitals: int) -> Array:
 
 def from_keys(keys: Array, n_orbitals: int) -> DeterminantList:
     """The list of distinct determinants; `given` are their numbers in `keys`."""
-    bits = unpacked_keys(keys, n_orbitals)
-    return from_bits(bits[:, 0], bits[:, 1])
+    alpha, beta = np.split(keys, 2, axis=1)
+    return from_words(alpha, beta, n_orbitals)
 
 
 def with_keys(basis: DeterminantList, keys: Array) -> DeterminantList:
@@ -98,7 +106,12 @@ def select(
 
     # A determinant a is selected if any |H_ai c_i| is above epsilon: no sum over i is taken, which
     # is what makes the search cheap (heat-bath configuration interaction).
-    members = member_keys(basis)
+    members, limits = member_keys(basis), limits_of(weights, epsilon)
+    there = workers.couplings(members, tables)
+    halved = replace(workers, memory_bytes=workers.memory_bytes / 2)
+    if there is not None:
+        shards = on_gpus(partial(there.largest, weights, limits), halved, _size)
+        return _in_order(shards, there)
     member_table = table_of_members(members, tables)
     workers = workers.beside(members.nbytes + member_table.nbytes)
 
@@ -107,15 +120,23 @@ def select(
         slots = slots[: kernel.outside(keys, member_table, tables.words, slots)]
         return keys[slots], np.abs(values[slots])
 
-    def size(candidates: tuple[Array, Array]) -> int:
-        return COPIES * sum(array.nbytes for array in candidates)
-
     halved = replace(workers, memory_bytes=workers.memory_bytes / 2)
-    visit = Visit(members, weights, kernel.LARGEST, limits_of(weights, epsilon), tables)
-    shards = by_shards(visit, halved, chosen, size)
+    visit = Visit(members, weights, kernel.LARGEST, limits, tables)
+    return _in_order(by_shards(visit, halved, chosen, _size))
+
+
+def _size(candidates: tuple[Array, Array]) -> int:
+    """The memory of candidates of a shard until all are in order."""
+    return COPIES * sum(array.nbytes for array in candidates)
+
+
+def _in_order(shards: list[tuple[Array, Array]], there: Couplings | None = None) -> Candidates:
+    """The candidates of all shards, which are emptied; a GPU may sort them."""
     keys, sizes = (np.concatenate([candidates[side] for candidates in shards]) for side in (0, 1))
-    del shards
+    shards.clear()
     # Shards are chosen by hash; sorted keys make the list independent of the shards.
+    if there is not None and len(keys):
+        return Candidates(*there.in_order(keys, sizes))
     order = np.lexsort(keys.T)
     return Candidates(np.ascontiguousarray(keys[order]), sizes[order])
 
@@ -153,8 +174,10 @@ class OutsideSum:
 
     def __init__(self, members: Array, energy: float, tables: ExcitationTables, workers: Workers) -> None:
         self._energy, self._tables = float(energy), tables
-        self._inside = table_of_members(members, tables)
-        self._workers = workers.beside(members.nbytes + self._inside.nbytes)
+        self._workers, self._there = workers, workers.couplings(members, tables)
+        if self._there is None:
+            self._inside = table_of_members(members, tables)
+            self._workers = workers.beside(members.nbytes + self._inside.nbytes)
 
     def of(self, sources: Array, weights: Array, limits: Array, of_squares: bool = False) -> Correction:
         """The sum over a of |sum over i of H_ai weights[i]|^2 / (E - H_aa), of elements above limits[i].
@@ -175,7 +198,11 @@ class OutsideSum:
 
         # All terms of one determinant a are in one shard, as shards divide determinants by their hash:
         # the square of the sum can be taken there. fsum adds the sums of shards with one rounding.
-        shards = by_shards(Visit(sources, weights, mode, limits, tables), self._workers, summed)
+        if self._there is None:
+            shards = by_shards(Visit(sources, weights, mode, limits, tables), self._workers, summed)
+        else:
+            there = partial(self._there.correction, sources, weights, limits, mode, self._energy)
+            shards = on_gpus(there, self._workers)
         total = fsum(shard[0] for shard in shards)
         if not np.isfinite(total):
             raise InputError(

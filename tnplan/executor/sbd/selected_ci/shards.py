@@ -1,4 +1,4 @@
-"""What a list couples to, shard by shard: each shard is a hash table of one thread.
+"""What a list couples to, shard by shard: each shard is a hash table of one thread, or of a GPU.
 
 Determinants outside the list are split into shards by their hashes. Threads and ranks take whole shards, so
 that no sum is shared. Shards are made smaller until the tables at work fit the memory.
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from threading import Event, Lock
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -31,19 +31,54 @@ SHARDS_A_THREAD = 4
 """Shards of a thread at least, so that none waits long for the last one."""
 MOST_BITS = 24
 """Of a shard's number."""
+SHORTEST = 5000
+"""Members of a list that a GPU takes, at least."""
+MOST_ELECTRONS = 64
+"""Electrons of one spin that a GPU does not take: words of ones alone stand for free slots there."""
 BESIDE = 1.5
 """Memory of a table that grows, in that of the larger one: the smaller one stands beside it."""
 Reduce = Callable[[Array, Array, int], Any]
 """A function of a shard's keys [slot, word], values [slot] and number of determinants."""
 
 
+class Couplings(Protocol):
+    """What a list couples to, on a GPU. Shards are given as `number, bits`, for one of 2^bits.
+
+    None where a shard is too large for the GPU's memory. Weights and limits are as in `Visit`.
+    """
+
+    def largest(self, weights: Array, limits: Array, shard: tuple[int, int]) -> tuple[Array, Array] | None:
+        """Keys outside the list, and the largest |H_ai weights[i]| of each."""
+
+    def correction(
+        self, sources: Array, weights: Array, limits: Array, mode: int, energy: float, shard: tuple[int, int]
+    ) -> tuple[float, int] | None:
+        """A shard's part of `OutsideSum.of`, and how many determinants it is of."""
+
+    def in_order(self, keys: Array, sizes: Array) -> tuple[Array, Array]:
+        """Keys sorted, the last word counting most, and the sizes beside them."""
+
+
 @dataclass(frozen=True)
 class Workers:
-    """The ranks of a job, the threads of each, and the bytes that each may take, the same on all."""
+    """The ranks of a job, the threads of each, and the bytes that each may take, the same on all.
+
+    `on_gpu` puts the keys of a list and tables on this rank's GPU; None where CPUs select.
+    """
 
     ranks: Communicator
     threads: int
     memory_bytes: float
+    on_gpu: Callable[[Array, ExcitationTables], Couplings] | None = None
+
+    def couplings(self, members: Array, tables: ExcitationTables) -> Couplings | None:
+        """Those of a list on the GPU; None where CPUs are as fast, or the GPU cannot take them."""
+        n_words = members.shape[1] // 2
+        is_short = len(members) < SHORTEST
+        filled = 0 if is_short else np.bitwise_count(members[0]).reshape(2, n_words).sum(1).max()
+        if self.on_gpu is None or is_short or filled >= MOST_ELECTRONS:
+            return None
+        return self.on_gpu(members, tables)
 
     def beside(self, reserved_bytes: int) -> Workers:
         """The same with so many bytes less; InputError where that is all."""
@@ -128,28 +163,57 @@ def by_shards(
             topic="memory",
         )  # fmt: skip
     first_bits = power_of_two(SHARDS_A_THREAD * workers.threads * ranks.size).bit_length() - 1
+
+    def made(number: int, bits: int) -> Any:
+        table = visit.shard(number, bits, max_slots)
+        return None if table is None else reduce(*table)
+
+    return all_shards(made, workers, first_bits, size)
+
+
+def all_shards(
+    made: Callable[[int, int], Any], workers: Workers, first_bits: int,
+    size: Callable[[Any], int] = lambda result: 0,
+) -> list[Any]:  # fmt: skip
+    """The same of what is made of every shard `number, bits`, which is None where the shard is too large."""
+    ranks = workers.ranks
     for bits in range(first_bits, MOST_BITS):
-        bounded = _BoundedReduce(reduce, size, workers.memory_bytes / ranks.size)
-        own_shards = agree(ranks, partial(_of_rank, visit, bits, max_slots, workers, bounded))
+        bounded = _Bounded(made, size, workers.memory_bytes / ranks.size)
+        own_shards = agree(ranks, partial(_of_rank, bounded, bits, workers))
         gathered = ranks.gather_objects(own_shards)
         if all(shards is not None for shards in gathered):
             by_number = {number: result for shards in gathered for number, result in shards.items()}
             return [by_number[number] for number in range(1 << bits)]
     raise InputError(
-        "memory", "is too small for the determinants outside the list", "give more memory", topic="memory",
+        "memory",
+        "is too small for the determinants outside the list",
+        "give more memory",
+        topic="memory",
     )
 
 
-class _BoundedReduce:
-    """Reduces the shards of one rank, and counts the memory that is left for the results."""
+def on_gpus(
+    made: Callable[[tuple[int, int]], Any], workers: Workers, size: Any = lambda result: 0
+) -> list[Any]:
+    """The same where each rank makes shards on its GPU, one after another."""
+    first_bits = (workers.ranks.size - 1).bit_length()
+    return all_shards(
+        lambda number, bits: made((number, bits)), replace(workers, threads=1), first_bits, size
+    )
 
-    def __init__(self, reduce: Reduce, size: Callable[[Any], int], max_bytes: float) -> None:
-        self._reduce, self._size, self._lock = reduce, size, Lock()
+
+class _Bounded:
+    """Makes the shards of one rank, and counts the memory that is left for the results."""
+
+    def __init__(self, made: Callable[[int, int], Any], size: Callable[[Any], int], max_bytes: float) -> None:
+        self._made, self._size, self._lock = made, size, Lock()
         self._free_bytes = self._max_bytes = max_bytes
 
-    def __call__(self, keys: Array, values: Array, count: int) -> Any:
+    def __call__(self, number: int, bits: int) -> Any:
         """The result for a shard, by any thread; InputError where the memory is full."""
-        result = self._reduce(keys, values, count)
+        result = self._made(number, bits)
+        if result is None:
+            return None
         with self._lock:
             self._free_bytes -= self._size(result)
             if self._free_bytes < 0:
@@ -161,21 +225,19 @@ class _BoundedReduce:
         return result
 
 
-def _of_rank(
-    visit: Visit, bits: int, max_slots: int, workers: Workers, reduce: Reduce
-) -> dict[int, Any] | None:  # fmt: skip
-    """The results of this rank's shards by number; None where a shard needs more than `max_slots` slots."""
+def _of_rank(made: _Bounded, bits: int, workers: Workers) -> dict[int, Any] | None:
+    """The results of this rank's shards by number; None where a shard is too large."""
     numbers = range(workers.ranks.rank, 1 << bits, workers.ranks.size)
     results: dict[int, Any] = {}
     is_short = Event()
 
     def work(first: int, last: int) -> None:
         for number in numbers[first:last]:
-            table = None if is_short.is_set() else visit.shard(number, bits, max_slots)
-            if table is None:
+            result = None if is_short.is_set() else made(number, bits)
+            if result is None:
                 is_short.set()
                 return
-            results[number] = reduce(*table)
+            results[number] = result
 
     over_rows(len(numbers), workers.threads, work, 1)
     return None if is_short.is_set() else results

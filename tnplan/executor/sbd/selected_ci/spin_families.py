@@ -79,7 +79,9 @@ class SpinFamilies:
 
     def closed(self, keys: Array) -> Array:
         """The keys of all determinants of the families that determinants are of."""
-        return self.members(np.unique(self.names(keys), axis=0))
+        names = self.names(keys)
+        names = names[np.lexsort(names.T)]
+        return self.members(names[_begins(names)])
 
     def largest(self, keys: Array, sizes: Array, max_determinants: int) -> tuple[Array, bool]:
         """Which determinants are of the families of largest sizes, `max_determinants` together at most.
@@ -89,7 +91,7 @@ class SpinFamilies:
         names = self.names(keys)
         order = np.lexsort(names.T)
         names = names[order]
-        begins = np.concatenate([[True], (names[1:] != names[:-1]).any(1)]) if len(names) else order > 0
+        begins = _begins(names)
         first = np.flatnonzero(begins)
         if not len(first):
             return begins, True
@@ -107,6 +109,13 @@ class SpinFamilies:
             np.bitwise_count(words).sum(1, dtype=np.int64) for words in np.split(names, 2, axis=1)
         )  # fmt: skip
         return singly, self.n_alpha - doubly
+
+
+def _begins(names: Array) -> Array:
+    """Which rows, in order, differ from the one before."""
+    differs = np.ones(len(names), bool)
+    np.any(names[1:] != names[:-1], axis=1, out=differs[1:])
+    return differs
 
 
 def _placements(names: Array, n_open: int, n_up: int) -> Array:
