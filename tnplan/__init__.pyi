@@ -56,8 +56,8 @@ from tnplan.executor.pauli.terms.truncation import Truncation as Truncation
 from tnplan.executor.sbd.basis.determinants import DeterminantList as DeterminantList
 from tnplan.executor.sbd.basis.fcidump import read_fcidump as read_fcidump
 from tnplan.executor.sbd.basis.fcidump import write_fcidump as write_fcidump
-from tnplan.executor.sbd.basis.integrals import from_arrays as from_arrays
 from tnplan.executor.sbd.basis.integrals import Integrals as Integrals
+from tnplan.executor.sbd.basis.integrals import from_arrays as from_arrays
 from tnplan.executor.sbd.basis.orbitals import NaturalOrbitals as NaturalOrbitals
 from tnplan.executor.sbd.basis.orbitals import natural_orbitals as natural_orbitals
 from tnplan.executor.sbd.basis.orbitals import rotate_orbitals as rotate_orbitals

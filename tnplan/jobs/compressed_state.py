@@ -1,4 +1,5 @@
-"""Simulations with `fidelity`: what they refuse, the bits of their amplitudes, and their state.
+"""Simulations with `fidelity`: what they refuse, the bits of their amplitudes, their state and its
+checkpoint between passes.
 
 The states are in executor/statevector, cpu/packed_state.py and cuda/packed_state.py, and over ranks
 distributed_state.py; packed_error.py sums their errors.

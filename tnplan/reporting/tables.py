@@ -1,4 +1,4 @@
-"""Tables for a terminal: a plan, the steps of a schedule, a projection."""
+"""Tables for a terminal: a plan, the steps of a schedule, a projection and its advice in sentences."""
 
 from __future__ import annotations
 

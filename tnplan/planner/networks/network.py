@@ -1,6 +1,7 @@
 """A tensor network: which index sits on which tensor, and how large it is. No values, no order.
 
-`structure_key` tells networks that are the same but for names and order; paths of such may be compared.
+`structure_key` tells networks that are the same but for names and order; paths of such may be compared. In a
+`PairNetwork` two tensors share one bond at most, and each bond has two ends.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The values of a network's tensors: reading, writing, and random ones. Knows no path and no device."""
+"""The values of a network's tensors: reading, writing, and random ones; and a network together with them.
+
+Files are NAME.json, and NAME.npz beside it. Knows no path and no device.
+"""
 
 from __future__ import annotations
 

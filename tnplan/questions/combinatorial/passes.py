@@ -1,4 +1,5 @@
 """Steps on a table of a frontier's binary variables, and passes of steps that fit the cache together.
+First the order in which the variables of a model enter, so that few are alive at a time.
 
 The variables that are alive number the costs of a table: each has a bit. A variable enters in the bit of one
 that leaves. A bit without a variable changes no cost.

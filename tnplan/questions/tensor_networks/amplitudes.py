@@ -1,6 +1,7 @@
 """Amplitudes by contraction: those of given bit strings, or all values of some open qubits.
 
-Also probabilities and density matrices of some qubits.
+Also probabilities and density matrices of some qubits, overlaps of two circuits' states, and traces of
+operators in the Heisenberg picture.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Contractions of the networks of questions: one network, or one with many values of some tensors."""
+"""Contractions of the networks of questions: one network, or one with many values of some tensors.
+
+Progress counts the predicted work of networks that are contracted in turn, not networks.
+"""
 
 from __future__ import annotations
 

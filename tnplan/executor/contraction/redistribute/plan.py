@@ -1,4 +1,5 @@
 """Who sends what to whom when a tensor changes its layout. Pure arithmetic, for one rank.
+A change of layout is one value, `Redistribution`.
 
 Only the combinations of grid digits in which two layouts differ are visited, never all ranks. A rank takes
 data that several ranks hold from the one whose digits equal those of this rank where the source is

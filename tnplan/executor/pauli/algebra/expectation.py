@@ -1,4 +1,5 @@
 """Values of sums of words: in |0...0>, in computational and product states, and against another sum.
+And how far a value may be from the true one, of which something was dropped.
 
 Words are not divided by anything: the identity has the expectation value 1 in every state.
 """

@@ -1,4 +1,5 @@
 """What a sum of words is measured in: bit strings, product and stabilizer states, another sum.
+And the gates that make a state of |0...0>, with channels where it is mixed.
 
 Each gives every word its value; a sum's value is that of its words times their coefficients. Words are
 divided by nothing.

@@ -1,4 +1,4 @@
-"""The numba kernels of maps that take every row of a shard: Cliffords, and transfers of a few qubits.
+"""The numba kernels of maps that take every row of a shard: Cliffords, transfers of a few qubits, symmetries.
 
 Rows are those of `hash_table_kernel`.
 """

@@ -1,4 +1,7 @@
-"""Which terms a propagation may drop. Knows no array."""
+"""Which terms a propagation may drop; and which stay where there may be only so many.
+
+The largest stay, or a sample without bias. Knows coefficients and words as arrays; no table of them.
+"""
 
 from __future__ import annotations
 

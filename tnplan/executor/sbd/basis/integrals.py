@@ -1,6 +1,7 @@
 """The Hamiltonian of a molecule: one- and two-electron integrals, and electron counts.
 
-Knows the symmetry of integrals and how pairs of orbitals are numbered; no file, no determinant.
+Knows the symmetry of integrals and how pairs of orbitals are numbered; no file, no determinant. Arrays as
+PySCF keeps them are checked for every symmetry that they ought to have.
 
 Pair numbers: p for the pair (p, p), so that number operators come first, then n + p (p - 1) / 2 + q for the
 pair of p > q, n being the number of orbitals. Over real orbitals (pq|rs) = (qp|rs), and these are all pairs.

@@ -1,4 +1,5 @@
 """States of one irreducible representation as dense blocks: alpha strings of one, beta strings of another.
+Representations come from the labels of orbitals (ORBSYM of an FCIDUMP).
 
     x = sum over g of x_g[alpha strings of g, beta strings of g times the state's]
 

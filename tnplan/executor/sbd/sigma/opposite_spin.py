@@ -4,7 +4,8 @@
 
 Every pair of excitations is visited once, so that the work is the number of contributing elements, with some
 alpha excitations in the SIMD lanes of one instruction. Number operators, of which many meet in one element,
-are summed before.
+are summed before. On a GPU the part goes by tiles: active pairs of beta, side by side with the strings that
+they excite (`pair_tiles`).
 
 Knows strings, excitations and integrals; nothing of the parts within a spin.
 """

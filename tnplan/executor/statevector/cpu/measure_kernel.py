@@ -1,4 +1,4 @@
-"""The numba kernels that measure a state: probabilities of chunks, samples, marginals, a Pauli word.
+"""The numba kernels that measure a state: probabilities of chunks, samples, marginals, Pauli words.
 
 Imported lazily. Sums are float64 whatever the amplitudes are, in a fixed order. Chunks are 2^chunk_bits
 neighbouring amplitudes.

@@ -1,4 +1,4 @@
-"""A pass as the flat tables that the kernel of a CPU reads. Knows bits and numbers; no state.
+"""A pass, or a sum of Pauli words, as the flat tables that kernels of a CPU read. Knows numbers; no state.
 
 A row of `steps` is one of `PassTables`, or a round: ROUND, its number, its first row of `actions`, the row
 after its last one, and three zeros. A row of `actions` is one step of a round, its places among the round's

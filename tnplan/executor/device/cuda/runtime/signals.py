@@ -1,5 +1,6 @@
-"""Operations of streams by CUDA's driver: waits of several GPUs for each other, and events.
+"""Operations of streams by CUDA's driver: waits of several GPUs for each other, events, graphs.
 
+`captured` makes one launch of many calls; a call there waits for no call but those it names.
 GPUs wait without a kernel, by counters in memory that all reach. Events are recorded without Python's lock,
 which CuPy keeps meanwhile: a stream that waits for another rank fills up, and then every call on it waits
 too. Ranks in one process share the lock; held, it would keep those that are waited for from ever coming.
