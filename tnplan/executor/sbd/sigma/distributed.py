@@ -1,7 +1,6 @@
 """H over ranks: each holds a range of rows of every state, and makes the same rows of products.
 
-A row is all determinants of an alpha string, or one determinant of a list; of a sector, an alpha string in its
-block.
+A row is all determinants of an alpha string, or one determinant of a list; of a sector, those in a block.
 
 A product needs all rows of x. They are gathered where they fit; otherwise blocks of rows go round a ring, the
 next one arriving while the last one is worked on. Rows of the product are computed where they lie, so that
