@@ -2,7 +2,7 @@
 
 Rank r holds the amplitudes whose highest index bits are r. Every call is collective, and gives every rank the
 same answer. Passes are each rank's own; an exchange swaps index bits by messages between pairs of ranks or in
-memory that they share, and may overlap passes. Blocks of a compressed state move as they are, its errors summed over ranks.
+memory that they share, and may overlap passes. Blocks of a compressed state move as they are.
 Knows a communicator and the state of one rank, whose arrays it moves; no circuit and no device.
 """
 
