@@ -34,8 +34,8 @@ from tnplan.executor.contraction.redistribute.compressed import (
 from tnplan.executor.contraction.redistribute.packed import bind_redistribution
 from tnplan.executor.contraction.redistribute.plan import Redistribution, ShardBox, ShardedTensor
 from tnplan.executor.contraction.run.run_report import environment
+from tnplan.executor.device.comm.heartbeat import world_communicator
 from tnplan.executor.device.comm.threads import run_ranks
-from tnplan.executor.device.comm.time_limit import world_communicator
 from tnplan.executor.device.protocols.codec import Codec
 from tnplan.executor.device.protocols.communicator import CountedCommunicator
 from tnplan.executor.device.protocols.device import Call, Device

@@ -34,7 +34,7 @@ import numpy as np
 
 import tnplan
 from tnplan.executor.bond_limited.network import CompressBond, ContractPair, contract_with_bond_limit
-from tnplan.executor.device.comm.time_limit import world_communicator
+from tnplan.executor.device.comm.heartbeat import world_communicator
 from tnplan.planner.search.bond_limited_order import search_order
 
 GOAL, GPU_GOAL, REPEATS = 0.5, 20, 3

@@ -22,7 +22,7 @@ import numpy as np
 from shared import RESULTS
 
 import tnplan
-from tnplan.executor.device.comm.time_limit import world_communicator
+from tnplan.executor.device.comm.heartbeat import world_communicator
 from tnplan.executor.device.cpu.host_memory import host_facts
 from tnplan.planner.workloads.lattice import lattice_circuit
 

@@ -36,7 +36,7 @@ from tnplan.common.errors import InputError
 from tnplan.executor.contraction.bind import binder as bind
 from tnplan.executor.contraction.run import rank_run as run
 from tnplan.executor.contraction.run.run_report import KINDS
-from tnplan.executor.device.comm.time_limit import world_communicator
+from tnplan.executor.device.comm.heartbeat import world_communicator
 from tnplan.executor.device.cuda.copy import permute as cupy_copy
 from tnplan.executor.device.cuda.fused import chain as cupy_fused
 from tnplan.executor.device.cuda.peer_memory import LINK_SHARE, CudaMemory

@@ -42,7 +42,7 @@ from tnplan.calls.execute import execute
 from tnplan.common.errors import InputError
 from tnplan.common.files import load_json, write_text
 from tnplan.executor.contraction.run.slice_partition import slices_of_group
-from tnplan.executor.device.comm.time_limit import world_communicator
+from tnplan.executor.device.comm.heartbeat import world_communicator
 from tnplan.planner.hardware.profile import Profile, load_profile
 from tnplan.planner.networks.path_file import load_path
 from tnplan.planner.passes.pipeline import plan

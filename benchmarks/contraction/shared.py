@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tnplan.executor.device.comm.time_limit import world_communicator
+from tnplan.executor.device.comm.heartbeat import world_communicator
 from tnplan.executor.device.cpu.device import NumpyDevice
 from tnplan.executor.device.protocols.device import Device
 from tnplan.planner.networks.contraction_path import ContractionPath

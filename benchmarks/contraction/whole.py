@@ -23,7 +23,7 @@ from shared import PATHS, RESULTS, launched, say, size_bytes, values
 from tnplan.calls.execute import execute
 from tnplan.common.errors import InputError
 from tnplan.common.files import load_json, write_text
-from tnplan.executor.device.comm.time_limit import world_communicator
+from tnplan.executor.device.comm.heartbeat import world_communicator
 from tnplan.planner.hardware.profile import Profile, load_profile
 from tnplan.planner.networks.path_file import load_path
 from tnplan.planner.passes.pipeline import plan

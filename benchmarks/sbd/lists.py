@@ -32,8 +32,8 @@ from sbd_cases import large_integrals
 from tnplan.common.files import write_text
 from tnplan.common.system_calls import cores
 from tnplan.executor.contraction.run.run_report import commit
+from tnplan.executor.device.comm.heartbeat import world_communicator
 from tnplan.executor.device.comm.threads import run_ranks
-from tnplan.executor.device.comm.time_limit import world_communicator
 from tnplan.executor.device.cpu.host_memory import host_facts
 from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.sbd.basis.determinants import DeterminantList

@@ -38,8 +38,8 @@ from sbd_gpu import measured_large, solved
 
 from tnplan.common.files import write_text
 from tnplan.executor.contraction.run.run_report import commit
+from tnplan.executor.device.comm.heartbeat import world_communicator
 from tnplan.executor.device.comm.threads import run_ranks
-from tnplan.executor.device.comm.time_limit import world_communicator
 from tnplan.executor.device.cpu.host_memory import host_facts
 from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.sbd.basis.integrals import Integrals, dense_two, pair_count

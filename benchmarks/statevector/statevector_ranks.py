@@ -26,7 +26,7 @@ from statevector_circuits import CIRCUITS
 from statevector_rows import write_rows
 
 from tnplan.common.errors import InputError
-from tnplan.executor.device.comm.time_limit import world_communicator
+from tnplan.executor.device.comm.heartbeat import world_communicator
 from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.statevector.cuda.bit_swap import StateSwap
 from tnplan.executor.statevector.cuda.state import CupyState

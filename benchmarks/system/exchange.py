@@ -22,7 +22,7 @@ from tnplan.common.errors import InputError
 from tnplan.executor.contraction.redistribute.packed import bind_redistribution
 from tnplan.executor.contraction.redistribute.plan import Redistribution, ShardedTensor
 from tnplan.executor.contraction.run.run_report import commit
-from tnplan.executor.device.comm.time_limit import world_communicator
+from tnplan.executor.device.comm.heartbeat import world_communicator
 from tnplan.executor.device.cpu.host_memory import host_facts
 from tnplan.executor.device.protocols.device import Call
 from tnplan.executor.device.select import open_device

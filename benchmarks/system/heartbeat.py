@@ -23,7 +23,7 @@ from statistics import median
 from typing import Any
 
 import tnplan
-from tnplan.executor.device.comm.time_limit import world_communicator
+from tnplan.executor.device.comm.heartbeat import world_communicator
 from tnplan.executor.device.cpu.host_memory import host_facts
 from tnplan.executor.device.protocols.communicator import World
 from tnplan.planner.networks.tensors import load_tensors

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from tnplan.common.errors import InputError
 from tnplan.common.system_calls import cores
 from tnplan.common.units import size_text
+from tnplan.executor.device.comm.heartbeat import world_communicator
 from tnplan.executor.device.comm.threads import run_ranks
-from tnplan.executor.device.comm.time_limit import world_communicator
 from tnplan.executor.device.cpu.host_memory import ranks_here, threads_a_rank
 from tnplan.executor.device.cpu.parallel_rows import blas_threads
 from tnplan.executor.device.energy import EnergyMeter
@@ -187,8 +187,10 @@ def _collective(world: World, job: Job[Request, Result], options: JobOptions) ->
     def prepare() -> Request | None:
         if options.ranks not in (None, world.size):
             raise InputError(
-                "--ranks", f"is {options.ranks}, but mpirun started {world.size}",
-                "leave it out under mpirun", topic="ranks",
+                "--ranks",
+                f"is {options.ranks}, but mpirun started {world.size}",
+                "leave it out under mpirun",
+                topic="ranks",
             )
         if world.rank != 0:
             return None

@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 
 from tnplan.common.checkpoint import CheckpointFile
 from tnplan.common.files import check_json_name, check_writable, write_json
+from tnplan.executor.device.comm.heartbeat import world_communicator
 from tnplan.executor.device.comm.launcher import launched_rank, launched_size
-from tnplan.executor.device.comm.time_limit import world_communicator
 from tnplan.executor.device.protocols.communicator import agree, ending_together
 from tnplan.executor.pauli.propagate import FullMemoryError
 from tnplan.questions.answer import CircuitAnswer

@@ -21,7 +21,7 @@ from tests.support.contraction.algebras import (
     transfer,
 )
 from tests.support.networks import eager_profile
-from tnplan.executor.device.comm.time_limit import world_communicator
+from tnplan.executor.device.comm.heartbeat import world_communicator
 from tnplan.jobs.arrays import power
 
 

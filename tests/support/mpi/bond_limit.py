@@ -14,7 +14,7 @@ import numpy as np
 import tnplan
 from tests.support.bond_limited_cases import on_graph
 from tnplan.executor.bond_limited.over_ranks import RankNetwork
-from tnplan.executor.device.comm.time_limit import world_communicator
+from tnplan.executor.device.comm.heartbeat import world_communicator
 from tnplan.jobs.arrays import bond_limited_contraction
 
 OPTIONS: Any = {"max_bond": 8, "device": "cpu", "threads": 1}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import tnplan
-from tnplan.executor.device.comm.time_limit import world_communicator
+from tnplan.executor.device.comm.heartbeat import world_communicator
 
 SHAPES = [(6, 6)] * 6
 EQUATION = "ab,bc,cd,de,ef,fg->ag"

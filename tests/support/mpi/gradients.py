@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import tnplan
-from tnplan.executor.device.comm.time_limit import world_communicator
+from tnplan.executor.device.comm.heartbeat import world_communicator
 
 EQUATION = "ab,bc,ca->"
 SLICED = tnplan.ContractionPath(
@@ -17,7 +17,6 @@ SLICED = tnplan.ContractionPath(
     ((0, 1), (2, 3)),
     ("b",),
 )
-
 
 
 def penalty(function: Any, tensors: Any) -> Any:

@@ -10,7 +10,7 @@ import numpy as np
 
 from tnplan.executor.bond_limited.network import BondLimitedStep, BondLimitedValue
 from tnplan.executor.bond_limited.over_ranks import ArrayExchange, contract_over_ranks
-from tnplan.executor.device.comm.time_limit import world_communicator
+from tnplan.executor.device.comm.heartbeat import world_communicator
 from tnplan.executor.device.protocols.communicator import agree
 from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.jobs.arrays.ranks import check_devices

@@ -18,8 +18,8 @@ from tnplan.common.errors import InputError
 from tnplan.common.system_calls import cores
 from tnplan.executor.contraction.bind.program import needed_bytes
 from tnplan.executor.contraction.run.compiled_program import CompiledProgram
+from tnplan.executor.device.comm.heartbeat import world_communicator
 from tnplan.executor.device.comm.threads import ThreadCommunicator, run_ranks
-from tnplan.executor.device.comm.time_limit import world_communicator
 from tnplan.executor.device.cpu.host_memory import threads_a_rank
 from tnplan.executor.device.cpu.parallel_rows import blas_threads
 from tnplan.executor.device.protocols.communicator import Communicator, World, ending_together

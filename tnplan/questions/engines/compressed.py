@@ -13,7 +13,7 @@ import numpy as np
 from tnplan.circuits.program import gates_of
 from tnplan.common.errors import InputError
 from tnplan.common.system_calls import cores
-from tnplan.executor.device.comm.time_limit import world_communicator
+from tnplan.executor.device.comm.heartbeat import world_communicator
 from tnplan.executor.device.cpu.host_memory import ranks_here
 from tnplan.executor.statevector.memory_estimate import LARGEST
 from tnplan.executor.statevector.packed_error import predicted_fidelity
