@@ -32,7 +32,7 @@ Defines = dict[str, str | int]
 
 
 def of_add() -> Iterator[Defines]:
-    from tnplan.executor.device.cuda.copy.accumulate import REALS, add_defines, add_width
+    from tnplan.executor.device.cuda.copy.permute import REALS, add_defines, add_width
 
     for real_bytes in REALS:
         for n_reals in (63, 64):

@@ -110,7 +110,7 @@ def test_marks_measure_work_in_order(device: Any) -> None:
 
 @pytest.mark.skipif(find_spec("cupy") is None, reason="needs CuPy")
 def test_numbers_are_added_by_16_bytes_where_all_is_aligned() -> None:
-    from tnplan.executor.device.cuda.copy.accumulate import REALS, add_width
+    from tnplan.executor.device.cuda.copy.permute import REALS, add_width
 
     for real_bytes in REALS:
         widths = [add_width(real_bytes, *case) for case in ((64, 0, 4096), (63, 0, 0), (64, 16, 8))]

@@ -63,6 +63,7 @@ def test_the_driver_compiles_ptx(monkeypatch: pytest.MonkeyPatch, folder: Path) 
     kernel((1,), (256,), (target, source, np.int64(500)))
     np.testing.assert_array_equal(target.get(), np.arange(1000) + 1)
 
+
 @pytest.mark.parametrize("arch", slow_after(1, ARCHITECTURES))
 def test_quick_code_is_other_code(arch: str) -> None:
     """It is compiled without optimization; a compiler that cannot do so compiles as always."""
@@ -201,7 +202,7 @@ def test_many_may_write_one_kernel_at_once(folder: Path) -> None:
 
     code = (
         "from tnplan.executor.device.cuda.runtime.kernel_cache import cached_cubin; "
-        "from tnplan.executor.device.cuda.copy.accumulate import ADD_FILE; "
+        "from tnplan.executor.device.cuda.copy.permute import ADD_FILE; "
         f"print(cached_cubin(ADD_FILE, {ADD!r}, 'sm_90')[:4])"
     )
 
@@ -252,7 +253,7 @@ def test_the_end_of_a_program_waits_for_no_kernel_that_has_not_begun(folder: Pat
     code = (
         "from time import sleep\n"
         "from tnplan.executor.device.cuda.runtime import kernel_cache\n"
-        "from tnplan.executor.device.cuda.copy.accumulate import ADD_FILE\n"
+        "from tnplan.executor.device.cuda.copy.permute import ADD_FILE\n"
         "kernel_cache.current_arch = lambda device=None: 'sm_90'\n"
         "kernel_cache.compile_cubin = lambda *_: sleep(0.1) or b'kernel'\n"
         "kernel_cache.compile_soon([(ADD_FILE, {'WIDTH': width}) for width in range(100)])[0].result()\n"

@@ -17,8 +17,8 @@ import numpy as np
 from cupy.cuda import nvtx, runtime
 from numpy.typing import NDArray
 
-from tnplan.executor.device.cuda.copy.accumulate import bind_accumulate, bind_add_block
 from tnplan.executor.device.cuda.copy.exponents import CupyExponents
+from tnplan.executor.device.cuda.copy.permute import bind_accumulate, bind_add_block
 from tnplan.executor.device.cuda.gpus import check_free, driver_version, gpu_name
 from tnplan.executor.device.cuda.peer_memory import whole_blocks
 from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel, made_together

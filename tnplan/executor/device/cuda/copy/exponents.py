@@ -14,7 +14,7 @@ import cupy
 import numpy as np
 from cupy.cuda import runtime
 
-from tnplan.executor.device.cuda.copy.accumulate import BLOCKS_A_MULTIPROCESSOR, REALS, THREADS, add_width
+from tnplan.executor.device.cuda.copy.permute import BLOCKS_A_MULTIPROCESSOR, REALS, THREADS, add_width
 from tnplan.executor.device.cuda.runtime.bound_kernel import BoundKernel, on_device
 from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel
 from tnplan.executor.device.protocols.device import ZERO, ZERO_BYTE, Call, call_in_turn
