@@ -207,7 +207,7 @@ def on_gpu(sizes_log2: list[int], tensors: Iterator[tuple[str, Any]], rivals: bo
     the GPU, and the rate of a copy of COPIED_BYTES. `rivals`: those of nvCOMP too."""
     import cupy
 
-    from tnplan.executor.device.cuda.array_codec import CupyCodec
+    from tnplan.executor.device.cuda.codec import CupyCodec
     from tnplan.executor.device.cuda.device import CupyDevice
 
     device, facts = CupyCodec(), CupyDevice(0).facts()

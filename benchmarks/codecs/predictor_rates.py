@@ -88,7 +88,7 @@ def main() -> int:
     """Measure, print, keep the figures; 1 where a goal is missed."""
     import cupy
 
-    from tnplan.executor.device.cuda.array_codec import CupyCodec
+    from tnplan.executor.device.cuda.codec import CupyCodec
     from tnplan.executor.device.cuda.device import CupyDevice
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)

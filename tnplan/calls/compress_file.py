@@ -176,7 +176,7 @@ def gpu_codec() -> KernelDevice:
     >>> packed = tnplan.compress.compress(array, 1e-3, device=tnplan.gpu_codec())  # doctest: +SKIP
     """
     try:
-        from tnplan.executor.device.cuda.array_codec import CupyCodec
+        from tnplan.executor.device.cuda.codec import CupyCodec
     except ImportError as error:
         raise InputError(
             "gpu_codec",

@@ -52,7 +52,7 @@ class EmulatedDevice:
 def make_device(name: str) -> Any:
     """The device 'gpu' or 'emulated'."""
     if name == "gpu":
-        from tnplan.executor.device.cuda.array_codec import CupyCodec
+        from tnplan.executor.device.cuda.codec import CupyCodec
 
         return CupyCodec()
     return EmulatedDevice()

@@ -6,12 +6,19 @@ last values that are restored, and samples, may come later, in the order of the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from ctypes import Array, addressof, c_uint64
+from functools import cache
+from threading import Lock
 from typing import Any
 
 import cupy
+import numpy as np
+from cupy_backends.cuda.api import driver
+from numpy.typing import NDArray
 
+from tnplan.common.arrays import CACHE_LINE_BYTES, round_up
 from tnplan.common.errors import InputError
 from tnplan.common.units import size_text
 from tnplan.compress.cpu.codec import worst_size_bytes
@@ -19,8 +26,10 @@ from tnplan.compress.format.choice import CodingOptions
 from tnplan.compress.format.errors import CodecError
 from tnplan.compress.format.stream import FRAME_LOG2, Header, real_dtype
 from tnplan.compress.gpu import decode, survey
+from tnplan.compress.gpu.arrays import register
+from tnplan.compress.gpu.launches import FOLDER, KernelLaunch, defines
 from tnplan.compress.gpu.survey import write
-from tnplan.executor.device.cuda.array_codec import CupyCodec
+from tnplan.executor.device.cuda.runtime.kernel_cache import cached_per_device, load_kernel
 from tnplan.executor.device.protocols.codec import Packed, StreamTooLongError, measured, sample_stride
 from tnplan.planner.hardware.compression_options import Lossy
 
@@ -107,3 +116,130 @@ class CupyOverlaps:
         with self._stream:
             real, imaginary, before, after = survey.overlap_sums(self._device, self._sums)
         return complex(real, imaginary), before, after
+
+
+PINNED_BYTES = 1 << 13
+"""Of pinned memory in which kernels write numbers for the host: more than the header of a stream, and than
+the numbers of a survey along 30 axes."""
+LOOKS = 256
+"""So often the host looks for the numbers, some 20 us, before it queries the stream in between, in which time
+other threads go on."""
+SLAB_BYTES = 1 << 22
+"""Small arrays of zeros are cut from one that is filled at once: filling takes the host 10 us."""
+LARGEST_CUT = SLAB_BYTES // 8
+
+
+class _PinnedBuffer:
+    """Pinned memory that is used again, for one copy or mailbox at a time."""
+
+    def __init__(self) -> None:
+        self.bytes: NDArray[np.uint8] = np.frombuffer(
+            cupy.cuda.alloc_pinned_memory(PINNED_BYTES), np.uint8, PINNED_BYTES
+        )
+        self.words = self.bytes.view(np.uint64)
+        self.address = int(self.bytes.ctypes.data)
+        self.place = np.uint64(self.address)
+
+
+_PINNED: list[_PinnedBuffer] = []
+_SLABS: dict[tuple[int, int], tuple[Any, int]] = {}
+"""Of each device and stream zeros, and how many bytes of them are taken; changed by one thread at a time."""
+_CUTTING = Lock()
+
+
+def _take_pinned() -> _PinnedBuffer:
+    try:
+        return _PINNED.pop()
+    except IndexError:
+        return _PinnedBuffer()
+
+
+class CupyCodec:
+    """A `tnplan.compress.gpu.launches.KernelDevice` on the current GPU and its current stream."""
+
+    def upload(self, array: NDArray[Any]) -> Any:
+        """A copy on the GPU."""
+        return cupy.asarray(array)
+
+    def download(self, array: Any) -> NDArray[Any]:
+        """A copy on the host."""
+        if not 0 < array.nbytes <= PINNED_BYTES or array.ndim != 1 or not array.flags.c_contiguous:
+            host: NDArray[Any] = array.get()
+            return host
+        pinned, stream, runtime = _take_pinned(), cupy.cuda.get_current_stream(), cupy.cuda.runtime
+        runtime.memcpyAsync(
+            pinned.address, array.data.ptr, array.nbytes, runtime.memcpyDeviceToHost, stream.ptr
+        )  # fmt: skip
+        stream.synchronize()
+        copied: NDArray[Any] = pinned.bytes[: array.nbytes].view(array.dtype).copy()
+        _PINNED.append(pinned)
+        return copied
+
+    def mailbox(self, n_words: int) -> tuple[np.uint64, Callable[[], NDArray[np.uint64]]]:
+        """The address where a kernel writes so many words for the host, and the call that waits for them."""
+        pinned, stream = _take_pinned(), cupy.cuda.get_current_stream()
+        words = pinned.words
+        words[n_words] = 0
+
+        def wait() -> NDArray[np.uint64]:
+            for _ in range(LOOKS):
+                if words[n_words]:
+                    break
+            else:
+                # Not until the stream is done: work that was given to it since may take long.
+                while not words[n_words] and not stream.done:
+                    pass
+            copied = words[:n_words].copy()
+            _PINNED.append(pinned)
+            return copied
+
+        return pinned.place, wait
+
+    def zeros(self, size: int, dtype: str) -> Any:
+        """A new array of zeros."""
+        size_bytes = size * np.dtype(dtype).itemsize
+        if size_bytes > LARGEST_CUT:
+            return cupy.zeros(size, dtype)
+        stream = (cupy.cuda.runtime.getDevice(), cupy.cuda.get_current_stream().ptr)
+        with _CUTTING:
+            slab, used = _SLABS.get(stream, (None, SLAB_BYTES))
+            if used + size_bytes > SLAB_BYTES:
+                slab, used = cupy.zeros(SLAB_BYTES, np.uint8), 0
+            _SLABS[stream] = slab, used + round_up(size_bytes, CACHE_LINE_BYTES)
+        return cupy.ndarray(size, dtype, slab.data + used)
+
+    def empty(self, size: int, dtype: str) -> Any:
+        """A new array of anything."""
+        return cupy.empty(size, dtype)
+
+    def launch(self, launch: KernelLaunch, dtype: str, *arguments: Any) -> None:
+        """Run a kernel that is compiled for arrays of `dtype`; structures go as ctypes arrays."""
+        kernel = _kernel(launch.file, launch.entry, dtype)
+        words, pointers = _words(len(arguments))(), _words(len(arguments))()
+        first = addressof(words)
+        for number, argument in enumerate(arguments):
+            if isinstance(argument, Array):
+                pointers[number] = addressof(argument)
+            else:
+                words[number] = int(argument) if isinstance(argument, np.generic) else argument.data.ptr
+                pointers[number] = first + WORD_BYTES * number
+        # The driver has copied all arguments when it returns.
+        driver.launchKernel(
+            kernel, *launch.grid, 1, launch.threads, 1, 1, 0, cupy.cuda.get_current_stream().ptr,
+            addressof(pointers), 0,
+        )  # fmt: skip
+
+
+@cached_per_device
+def _kernel(file: str, entry: str, dtype: str) -> int:
+    """A kernel of the current device."""
+    return int(load_kernel(FOLDER / file, entry, defines(dtype)).kernel.ptr)
+
+
+@cache
+def _words(count: int) -> Any:
+    """So many words of 8 bytes."""
+    return c_uint64 * count
+
+
+register("cupy", CupyCodec)
