@@ -21,8 +21,7 @@ N_BITS = 18
 def test_a_pass_that_is_done_often_gets_a_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from tnplan.executor.device.cuda.runtime import kernel_cache
     from tnplan.executor.statevector.cuda import state
-    from tnplan.executor.statevector.cuda.program_launch import ProgramLaunch
-    from tnplan.executor.statevector.cuda.tabled_pass import TabledPass
+    from tnplan.executor.statevector.cuda.tabled_pass import ProgramLaunch, TabledPass
 
     monkeypatch.setenv(kernel_cache.CACHE_FOLDER, str(tmp_path))
     circuit = random_circuit(N_BITS, 60, 7)

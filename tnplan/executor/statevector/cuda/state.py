@@ -56,7 +56,7 @@ from tnplan.executor.statevector.scheduling.tiled_passes import Pass, Tile
 
 if TYPE_CHECKING:
     from tnplan.executor.statevector.codegen.pass_program import PassProgram
-    from tnplan.executor.statevector.cuda.program_launch import ProgramLaunch
+    from tnplan.executor.statevector.cuda.tabled_pass import ProgramLaunch
 
     Program = tuple[PassProgram, dict[str, str | int]]
     """What a pass becomes, and the definitions of its kernel."""
@@ -266,7 +266,7 @@ class CupyState:
         last: Sequence[np.generic] = (),
     ) -> ProgramLaunch:  # fmt: skip
         """`last` are arguments after all others."""
-        from tnplan.executor.statevector.cuda.program_launch import Blocks, ProgramLaunch
+        from tnplan.executor.statevector.cuda.tabled_pass import Blocks, ProgramLaunch
 
         kernel = load_kernel(PROGRAM_FILE, "run_program", defines)
         threads = 1 << (len(held_bits) - self.tile.register_bits)
@@ -328,7 +328,7 @@ class CupyState:
 
     def is_divisible(self, prepared: Any) -> bool:
         """Whether `bind_part` can divide a pass."""
-        from tnplan.executor.statevector.cuda.program_launch import ProgramLaunch
+        from tnplan.executor.statevector.cuda.tabled_pass import ProgramLaunch
 
         return isinstance(prepared, ProgramLaunch)
 
