@@ -1,6 +1,6 @@
 """Arrays of other libraries in `compress` and `decompress`, on the device of the caller or of their type.
 
-Whoever can drive a library's arrays registers a device for it (`cuda.array_codec` does for CuPy).
+Whoever can drive a library's arrays registers a device for it (`cuda.codec` does for CuPy).
 An array belongs to the library that its type's module starts with. Streams stay where the arrays are; what
 is NumPy's goes to the device that is given. Frames that a CPU stored without loss, or in its adaptive coder,
 have no kernel: the host decodes streams with such, and the array is copied to the device.
