@@ -56,8 +56,8 @@ from tnplan.executor.pauli.terms.truncation import Truncation as Truncation
 from tnplan.executor.sbd.basis.determinants import DeterminantList as DeterminantList
 from tnplan.executor.sbd.basis.fcidump import read_fcidump as read_fcidump
 from tnplan.executor.sbd.basis.fcidump import write_fcidump as write_fcidump
-from tnplan.executor.sbd.basis.integral_arrays import from_arrays as from_arrays
 from tnplan.executor.sbd.basis.integrals import Integrals as Integrals
+from tnplan.executor.sbd.basis.integrals import from_arrays as from_arrays
 from tnplan.executor.sbd.basis.orbitals import NaturalOrbitals as NaturalOrbitals
 from tnplan.executor.sbd.basis.orbitals import natural_orbitals as natural_orbitals
 from tnplan.executor.sbd.basis.orbitals import rotate_orbitals as rotate_orbitals
@@ -85,7 +85,7 @@ from tnplan.planner.networks.importers import from_opt_einsum as from_opt_einsum
 from tnplan.planner.networks.importers import load_jet as load_jet
 from tnplan.planner.networks.importers import load_omeinsum as load_omeinsum
 from tnplan.planner.networks.network import Network as Network
-from tnplan.planner.networks.tensor_network import TensorNetwork as TensorNetwork
+from tnplan.planner.networks.tensors import TensorNetwork as TensorNetwork
 from tnplan.planner.passes.load import load_path as load_path
 from tnplan.planner.passes.load import load_schedule as load_schedule
 from tnplan.planner.projection.projection import Projection as Projection
