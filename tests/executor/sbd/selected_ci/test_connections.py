@@ -27,6 +27,7 @@ from tnplan.executor.sbd.basis.integrals import Integrals, dense_two, from_array
 from tnplan.executor.sbd.selected_ci import connections as connections_module
 from tnplan.executor.sbd.selected_ci.connections import (
     Candidates,
+    OutsideSum,
     from_keys,
     member_keys,
     second_order,
@@ -104,6 +105,41 @@ def test_all_kinds_equal_full_matrices(kind: str, orbitals: str, counts: tuple[i
 @pytest.mark.parametrize(("ranks", "threads"), [(1, 3), (2, 1), (3, 2)])
 def test_ranks_and_threads_agree(ranks: int, threads: int) -> None:
     check(case_of("complex", "each spin", (2, 2)), ranks=ranks, threads=threads)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("parity", "mixed"), [(1, 0.0), (-1, 0.0), (1, 1e-7), (1, 0.1)])
+def test_states_of_a_parity_are_corrected_by_halves(
+    kind: str, parity: int, mixed: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of a determinant and its flip stands for both, unless the state has no parity."""
+    case = case_of(kind, "shared", (2, 2), 20)
+    alone = set(strings_of(case.basis))
+    case.basis = as_list(sorted(alone | {(beta, alpha) for alpha, beta in alone}), N)
+    listed = strings_of(case.basis)
+    case.inside = np.array([case.every.index(one) for one in listed])
+    flips = [listed.index((beta, alpha)) for alpha, beta in listed]
+    chance = np.random.default_rng(2)
+    state = chance.standard_normal(len(listed)) + case.integrals.is_complex * 1j
+    state = (state + parity * state[flips]) / 2
+    case.state = state / np.linalg.norm(state) + mixed * chance.standard_normal(len(listed))
+    halves = []
+    of = OutsideSum.of
+
+    def noted(*given: Any, **named: Any) -> Any:
+        halves.append(named["half"])
+        return of(*given, **named)
+
+    monkeypatch.setattr(OutsideSum, "of", noted)
+    tables = excitation_tables(case.integrals, 0.0, PLENTY)
+    energy = float(case.matrix.diagonal().real.min()) - 1
+    (made,) = on_workers(lambda group: second_order(case.basis, case.state, energy, 0.0, tables, group))
+    np.testing.assert_allclose(
+        made.energy, case.correction(energy, 0.0), rtol=1e-12 if mixed != 1e-7 else 1e-10
+    )
+    assert halves == [mixed < 1e-2]
+    outside = np.setdiff1d(np.arange(len(case.every)), case.inside)
+    assert made.determinants == (np.abs(case.matrix[np.ix_(outside, case.inside)]) > 0).any(1).sum()
 
 
 def test_general_spin_orbitals_equal_full_matrices() -> None:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import fsum
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -25,8 +26,13 @@ from tnplan.executor.sbd.selected_ci.shards import (
     table_of_members,
 )
 
+if TYPE_CHECKING:
+    from tnplan.executor.sbd.selected_ci.connections_kernel import HashTable
+
 AT_ONCE = 1 << 14
 """Candidates whose symmetry is found together: their bits take much more memory than their keys."""
+ASYMMETRY = 1e-5
+"""The norm of what a state has of the other parity, at most; the correction is off by its square."""
 COPIES = 3
 """Of all candidates that are there at once: as shards have them, together, and in order."""
 
@@ -115,10 +121,10 @@ def select(
     member_table = table_of_members(members, tables)
     workers = workers.beside(members.nbytes + member_table.nbytes)
 
-    def chosen(keys: Array, values: Array, count: int) -> tuple[Array, Array]:
+    def chosen(table: HashTable, count: int) -> tuple[Array, Array]:
         slots = np.empty(count, np.int64)
-        slots = slots[: kernel.outside(keys, member_table, tables.words, slots)]
-        return keys[slots], np.abs(values[slots])
+        slots = slots[: kernel.outside(table.keys, member_table, tables.words, slots)]
+        return table.keys[slots], np.abs(table.values[slots])
 
     halved = replace(workers, memory_bytes=workers.memory_bytes / 2)
     visit = Visit(members, weights, kernel.LARGEST, limits, tables)
@@ -152,7 +158,26 @@ def second_order(
     """
     members = member_keys(basis)
     outside = OutsideSum(members, energy, tables, workers)
-    return outside.of(members, state, limits_of(state, epsilon))
+    has_halves = tables.alpha is tables.beta and not outside.is_on_gpu
+    even_or_odd = _with_parity(basis, state) if has_halves else None
+    if even_or_odd is not None:
+        state = even_or_odd
+    return outside.of(members, state, limits_of(state, epsilon), half=even_or_odd is not None)
+
+
+def _with_parity(basis: DeterminantList, state: Array) -> Array | None:
+    """What of a state is even or odd under spin flips; None where more than ASYMMETRY is neither."""
+    if not basis.alpha_strings.same_as(basis.beta_strings):
+        return None
+    alpha, beta = basis.alpha, basis.beta
+    flips = np.argsort(beta * len(basis.beta_strings) + alpha)
+    if not (np.array_equal(beta[flips], alpha) and np.array_equal(alpha[flips], beta)):
+        return None
+    for parity in (1, -1):
+        part = (state + parity * state[flips]) / 2
+        if np.linalg.norm(state - part) <= ASYMMETRY:
+            return part
+    return None
 
 
 def limits_of(weights: Array, epsilon: float) -> Array:
@@ -179,27 +204,36 @@ class OutsideSum:
             self._inside = table_of_members(members, tables)
             self._workers = workers.beside(members.nbytes + self._inside.nbytes)
 
-    def of(self, sources: Array, weights: Array, limits: Array, of_squares: bool = False) -> Correction:
+    @property
+    def is_on_gpu(self) -> bool:
+        """Whether a GPU sums."""
+        return self._there is not None
+
+    def of(
+        self, sources: Array, weights: Array, limits: Array, of_squares: bool = False, half: bool = False
+    ) -> Correction:
         """The sum over a of |sum over i of H_ai weights[i]|^2 / (E - H_aa), of elements above limits[i].
 
         Of squares: the sum over a and i of |H_ai|^2 weights[i] / (E - H_aa). `sources` are keys of members i.
+        `half`: each a and its spin flip have equal terms, so that one of both is enough.
         """
         from tnplan.executor.sbd.selected_ci import connections_kernel as kernel
 
         tables, n_words = self._tables, sources.shape[1]
         mode = kernel.SQUARES if of_squares else kernel.SUM
 
-        def summed(keys: Array, values: Array, count: int) -> tuple[float, int]:
+        def summed(table: HashTable, count: int) -> tuple[float, int]:
             scratch = kernel.empty_source(tables.words.shape[1], n_words)
             total, outside = kernel.correction(
-                keys, values, mode, self._inside, self._energy, tables, scratch
+                table, mode, self._inside, self._energy, tables, scratch
             )  # fmt: skip
             return float(total), int(outside)
 
         # All terms of one determinant a are in one shard, as shards divide determinants by their hash:
         # the square of the sum can be taken there. fsum adds the sums of shards with one rounding.
         if self._there is None:
-            shards = by_shards(Visit(sources, weights, mode, limits, tables), self._workers, summed)
+            visit = Visit(sources, weights, mode, limits, tables, int(half))
+            shards = by_shards(visit, self._workers, summed)
         else:
             there = partial(self._there.correction, sources, weights, limits, mode, self._energy)
             shards = on_gpus(there, self._workers)

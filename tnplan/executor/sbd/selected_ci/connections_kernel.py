@@ -36,11 +36,15 @@ class SourceDeterminant(NamedTuple):
 
 
 class HashTable(NamedTuple):
-    """A table of determinants: keys [slot, word], values [slot]; `words` are those of hashes."""
+    """A table of determinants: keys [slot, word], values [slot]; `words` are those of hashes.
+
+    With `half`, of a determinant and its spin flip only one is taken: that of the larger alpha string.
+    """
 
     keys: Any
     values: Any
     words: Any
+    half: Any
 
 
 class Filters(NamedTuple):
@@ -130,12 +134,25 @@ def move_sign(source: Any, spin: int, create: int, destroy: int) -> Any:
     return 1 - 2 * ((source.below[spin, high] - source.below[spin, low + 1]) & 1)
 
 
+@inline
+def order_of_spins(key: Any) -> int:
+    """1 where the alpha string is the larger one, 0 where both are the same, or -1."""
+    # Words of a key rise in weight: the last one that differs decides.
+    order, n_words = 0, key.size // 2
+    for w in range(n_words):
+        if key[w] != key[n_words + w]:
+            order = 1 if key[w] > key[n_words + w] else -1
+    return order
+
+
 @jit
 def put(table: Any, key: Any, hash_value: Any, term: Any, mode: int) -> int:
     """Take in a term; 1 where its determinant is new."""
     # SUM: the numerators of perturbation theory, sum_i H_ai c_i. LARGEST: the measure of selection,
     # max_i |H_ai c_i|.
-    keys, values, _ = table
+    keys, values, _, half = table
+    if half and order_of_spins(key) < 0:
+        return 0
     slot = find(keys, key, hash_value)
     if slot < 0:
         slot = -1 - slot
@@ -160,7 +177,7 @@ def term_of(element: Any, sign: Any, weight: Any, mode: int) -> Any:
 def move_all(table: Any, larger: Any) -> None:
     """Put all of a table into a larger one, which is empty."""
     # Invariant: keys are distinct and `larger` is empty at first, so `find` always answers a free slot.
-    keys, values, words = table
+    keys, values, words, _ = table
     for slot in range(len(keys)):
         if not is_free(keys, slot):
             to = -1 - find(larger.keys, keys[slot], hash_of(keys[slot], words))
@@ -277,7 +294,7 @@ def collect(shard: Any, visit: Any, table: Any, count: int, cursor: Any, source:
     # Steps are numbered in a fixed order, so that a visit that ended for want of slots goes on at
     # the same step in a larger table. Invariant: a step adds at most n determinants (singles), or
     # as many as its pair has (doubles), and begins only with so many free slots below FULLEST.
-    members, weights, mode, limits, tables = visit
+    members, weights, mode, limits, tables, _ = visit
     words, max_filled = table.words, np.int64(FULLEST * len(table.keys))
     n, number, shift = words.shape[1], np.uint64(shard[0]), np.uint64(64 - shard[1])
     for i in range(cursor[0], len(members)):
@@ -357,15 +374,14 @@ def outside(keys: Any, members: Any, words: Any, chosen: Any) -> int:
 
 
 @jit
-def correction(
-    keys: Any, values: Any, mode: int, members: Any, energy: float, tables: Any, source: Any
-) -> Any:
+def correction(table: Any, mode: int, members: Any, energy: float, tables: Any, source: Any) -> Any:
     """The sum of |values|^2 / (energy - H_aa) over what is not among the members, and how many those are.
 
-    Of a table of squares, that of values / (energy - H_aa).
+    Of a table of squares, that of values / (energy - H_aa). With `half`, flips count too.
     """
     # Epstein and Nesbet's second order: sum_a |sum_i H_ai c_i|^2 / (E - H_aa) over the determinants
     # a outside the list. Negative where E is below all H_aa. In Hartree.
+    keys, values, _, half = table
     total, count = 0.0, 0
     for slot in range(len(keys)):
         if is_free(keys, slot) or find(members, keys[slot], hash_of(keys[slot], tables.words)) >= 0:
@@ -373,6 +389,7 @@ def correction(
         set_source(source, keys[slot])
         size = abs(values[slot])
         numerator = values[slot].real if mode == SQUARES else size * size
-        total += numerator / (energy - energy_of(source, tables.energies))
-        count += 1
+        times = 2 if half and order_of_spins(keys[slot]) > 0 else 1
+        total += times * (numerator / (energy - energy_of(source, tables.energies)))
+        count += times
     return total, count

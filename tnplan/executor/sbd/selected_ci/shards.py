@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tnplan.executor.sbd.selected_ci.connections_kernel import HashTable
 
 SHARDS_A_THREAD = 4
-"""Shards of a thread at least, so that none waits long for the last one."""
+"""Shards of a thread at least, so that none waits long for the last one, where there are several threads."""
 MOST_BITS = 24
 """Of a shard's number."""
 SHORTEST = 5000
@@ -37,8 +37,8 @@ MOST_ELECTRONS = 64
 """Electrons of one spin that a GPU does not take: words of ones alone stand for free slots there."""
 BESIDE = 1.5
 """Memory of a table that grows, in that of the larger one: the smaller one stands beside it."""
-Reduce = Callable[[Array, Array, int], Any]
-"""A function of a shard's keys [slot, word], values [slot] and number of determinants."""
+Reduce = Callable[["HashTable", int], Any]
+"""A function of a shard's table and its number of determinants."""
 
 
 class Couplings(Protocol):
@@ -96,7 +96,8 @@ class Workers:
 class Visit(NamedTuple):
     """Which couplings are visited: |H_ai| > limits[i] for members i, by their keys.
 
-    `mode` says what a table holds of them and `weights` (`connections_kernel`). Kernels take it as it is.
+    `mode` says what a table holds of them and `weights` (`connections_kernel`). `half` is 1 where one of a
+    determinant and its spin flip stands for both. Kernels take it as it is.
     """
 
     members: Array
@@ -104,6 +105,7 @@ class Visit(NamedTuple):
     mode: int
     limits: Array
     tables: ExcitationTables
+    half: int = 0
 
     @property
     def slot_bytes(self) -> int:
@@ -126,9 +128,9 @@ class Visit(NamedTuple):
         from tnplan.executor.sbd.selected_ci.connections_kernel import HashTable
 
         keys = np.zeros((slots, self.members.shape[1]), np.uint64)
-        return HashTable(keys, np.zeros(slots, self._dtype), self.tables.words)
+        return HashTable(keys, np.zeros(slots, self._dtype), self.tables.words, self.half)
 
-    def shard(self, number: int, bits: int, max_slots: int) -> tuple[Array, Array, int] | None:
+    def shard(self, number: int, bits: int, max_slots: int) -> tuple[HashTable, int] | None:
         """The table of one of 2^bits shards, and how many determinants it has; None beyond `max_slots`."""
         from tnplan.executor.sbd.selected_ci import connections_kernel as kernel
 
@@ -138,7 +140,7 @@ class Visit(NamedTuple):
         while True:
             count = int(kernel.collect((number, bits), self, table, count, cursor, source))
             if cursor[0] == len(self.members):
-                return table.keys, table.values, count
+                return table, count
             if 2 * len(table.keys) > max_slots:
                 return None
             larger = self._empty(2 * len(table.keys))
@@ -154,7 +156,6 @@ def by_shards(
     `size` tells the bytes of a result. The memory of `workers` is that of tables; all results may take as
     much besides, and InputError says where they need more.
     """
-    ranks = workers.ranks
     max_slots = int(workers.memory_bytes / (BESIDE * visit.slot_bytes * workers.threads))
     if visit.first_slots > max_slots:
         raise InputError(
@@ -162,7 +163,8 @@ def by_shards(
             "give more memory or fewer threads",
             topic="memory",
         )  # fmt: skip
-    first_bits = power_of_two(SHARDS_A_THREAD * workers.threads * ranks.size).bit_length() - 1
+    n_threads = workers.threads * workers.ranks.size
+    first_bits = power_of_two(SHARDS_A_THREAD * n_threads if n_threads > 1 else 1).bit_length() - 1
 
     def made(number: int, bits: int) -> Any:
         table = visit.shard(number, bits, max_slots)
