@@ -113,7 +113,7 @@ def search_joint(
     `ScoredTree.score` is log2 of the cost of all slices, with the last pair of the path as the waist. With a
     `target` the best is the tree of the least predicted time there, `ScoredTree.time_s`.
     Raises InputError if no schedule fits it. With `counted`, of which the scores are an estimate, it is the
-    tree of the pool for which that is least.
+    tree of the pool for which that is least; with a target this is the first that is ranked.
     """
     on_better = on_better or (lambda _: None)
     now = time.monotonic() if began is None else began
@@ -130,12 +130,14 @@ def search_joint(
     on_better(pools.best)
     task = task.with_roots(pools.limited.power)
     if len(task.inputs) > 2 and not is_best:
-        _Rounds(task, pools, now - used_s, n_workers, target, checkpoint, on_better).run()
+        _Rounds(task, pools, now - used_s, n_workers, target, checkpoint, on_better, counted).run()
     pool = pools.limited
-    if target is not None and pool.fastest is None:
-        pool.fastest = target.fastest((pool.best, pool.first))
+    if target is None:
+        return pools.best if counted is None else min(pool.pool, key=counted)
+    if pool.fastest is None:
+        pool.fastest = target.fastest((min(pool.pool, key=counted) if counted else pool.best, pool.first))
         on_better(pool.best)
-    return pools.best if counted is None else min(pool.pool, key=counted)
+    return pools.best
 
 
 def _first_pools(task: Task, target: Target | None, on_better: OnBetter, ends: float) -> Pools:
@@ -228,6 +230,7 @@ class _Rounds:
     target: Target | None
     checkpoint: SearchCheckpoint | None
     on_better: OnBetter
+    counted: Callable[[ScoredTree], float] | None
     idle: int = 0
     """Rounds taken since one gave a better tree."""
     is_ranking: bool = False
@@ -309,6 +312,9 @@ class _Rounds:
             if ranks or self.target is None:
                 return Round(0, "rank", pools.best, COLD), None
             ranks, self.is_ranking, self.idle = True, True, 0
+        if ranks and self.counted is not None and not pools.limited.asked:
+            # Few are ranked on many devices: the first is what a search for operations would give by then.
+            pools.limited.pool.sort(key=self.counted)
         next_round = given or pools.next(self.n_planned, ranks, self.has_greedy)
         wanted = next_round.length * self.full_moves
         # Invariant: no plan begins that what is left is too short for, but for one where none was made.
@@ -338,10 +344,15 @@ class _Rounds:
             return left_s <= RANKING_SHARE * time_s
         if left_s <= LAST_PLANS * self.ranking_s <= LAST_SHARE * time_s:
             return True
-        since = time.monotonic() - GAIN_SHARE * time_s
+        # One jump in a longer share of the time says little: rounds have to gain in the later half of it too.
+        gains = (self._gain(share * time_s) / (share * time_s) for share in (GAIN_SHARE, GAIN_SHARE / 2))
+        return min(gains) * left_s < GAIN_BITS
+
+    def _gain(self, seconds: float) -> float:
+        """The bits that the best score gained in the last seconds."""
+        since, score = time.monotonic() - seconds, self.pools.limited.pool[0].score
         before = min((score for ended, score in self.history if ended <= since), default=self.reported_score)
-        gain = (before - self.pools.limited.pool[0].score) / self.pools.limited.power
-        return gain * left_s < GAIN_BITS * GAIN_SHARE * time_s
+        return (before - score) / self.pools.limited.power
 
     def _take(self, done: Round, outcome: RoundOutcome) -> None:
         """What a round came to goes to the pools, and its pace to what the next ones are planned with."""
