@@ -148,7 +148,7 @@ def least_of(network: Network, minimize: str) -> float:
 def test_no_round_follows_the_optimum(minimize: str, rounds: list[str]) -> None:
     """Nor are there any where the limit takes nothing from it."""
     for limit in ({"unlimited": True}, {"max_tensor": 1000}):
-        path = search(RING, time=1e6, minimize=minimize, **limit)  # type: ignore[arg-type]
+        path = search(RING, time=1e6, minimize=minimize, **limit)
         assert objective_log2(path, minimize) == pytest.approx(least_of(RING, minimize))
     assert rounds == []
 
