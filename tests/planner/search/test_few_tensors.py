@@ -6,17 +6,27 @@ import random
 from collections.abc import Iterator
 from itertools import combinations
 from math import prod
+from pathlib import Path
+from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from tnplan.calls.search import search
+from tnplan.cli.main import cli
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.network import Network
-from tnplan.planner.search import few_tensors
+from tnplan.planner.networks.path_file import save_network
+from tnplan.planner.search import driver, few_tensors
+from tnplan.planner.search.annealing import Effort
+from tnplan.planner.search.cotengra_search import search_path
 from tnplan.planner.search.few_tensors import cheapest_path
-from tnplan.planner.search.path_cost import path_cost
+from tnplan.planner.search.path_cost import objective_log2, path_cost
+from tnplan.planner.search.round_policy import Round
 from tnplan.planner.search.search_in_proportion import greedy_path
+from tnplan.planner.search.search_options import SearchOptions
 
-Path = tuple[tuple[int, ...], ...]
+Pairs = tuple[tuple[int, ...], ...]
 
 
 def random_network(rng: random.Random, n_tensors: int, least: int = 0) -> Network:
@@ -28,7 +38,7 @@ def random_network(rng: random.Random, n_tensors: int, least: int = 0) -> Networ
     return Network(terms, output, {label: rng.randint(1, 6) for label in present})
 
 
-def products(network: Network, path: Path) -> int:
+def products(network: Network, path: Pairs) -> int:
     """The multiply-adds of all steps; what is on one tensor alone is summed before."""
     live = dict(enumerate(map(set, network.inputs)))
 
@@ -45,7 +55,7 @@ def products(network: Network, path: Path) -> int:
     return count
 
 
-def every_path(live: tuple[int, ...], number: int) -> Iterator[Path]:
+def every_path(live: tuple[int, ...], number: int) -> Iterator[Pairs]:
     """All orders of pairs."""
     if len(live) == 1:
         yield ()
@@ -103,3 +113,77 @@ def test_what_is_too_large() -> None:
     assert cheapest_path(many) is None
     huge = {f"i{k}": 2**40 for k in range(26)}
     assert cheapest_path(Network((tuple(huge), tuple(huge)), (), huge)) is None
+
+
+RING = Network(
+    tuple((f"i{k}", f"i{(k + 1) % 5}") for k in range(5)), (),
+    {f"i{k}": size for k, size in enumerate((7, 3, 5, 2, 4))},
+)  # fmt: skip
+DEVICES = {"devices": 8, "hardware": "h200-nvlink"}
+
+
+@pytest.fixture
+def rounds(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The kinds of all rounds of searches."""
+    kinds: list[str] = []
+
+    def counted(task: Any, given: Round, *rest: Any) -> Any:
+        kinds.append(given.kind)
+        return carry_out(task, given, *rest)
+
+    carry_out = driver.carry_out
+    monkeypatch.setattr(driver, "carry_out", counted)
+    return kinds
+
+
+def least_of(network: Network, minimize: str) -> float:
+    """log2 of what an objective counts of the best path without slices."""
+    n = len(network.inputs)
+    return min(
+        objective_log2(ContractionPath(network, path), minimize) for path in every_path(tuple(range(n)), n)
+    )
+
+
+@pytest.mark.parametrize("minimize", ["flops", "write", "combo"])
+def test_no_round_follows_the_optimum(minimize: str, rounds: list[str]) -> None:
+    """Nor are there any where the limit takes nothing from it."""
+    for limit in ({"unlimited": True}, {"max_tensor": 1000}):
+        path = search(RING, time=1e6, minimize=minimize, **limit)
+        assert objective_log2(path, minimize) == pytest.approx(least_of(RING, minimize))
+    assert rounds == []
+
+
+@pytest.mark.parametrize("options", [{"minimize": "size"}, {"minimize": "peak"}, DEVICES])
+def test_few_rounds_follow_where_nothing_is_gained(options: dict[str, Any], rounds: list[str]) -> None:
+    """Of a search that may take a week."""
+    path = search(RING, unlimited=True, time=6e5, **options)
+    minimize = options.get("minimize", "flops")
+    assert objective_log2(path, minimize) == pytest.approx(least_of(RING, minimize))
+    assert driver.IDLE_ROUNDS <= len(rounds) < 4 * driver.IDLE_ROUNDS
+    assert ("near" in rounds) == ("devices" in options)
+
+
+def test_the_command_line_ends_early_too(tmp_path: Path, rounds: list[str]) -> None:
+    save_network(RING, tmp_path / "n.json", dtype="complex64")
+    line = [
+        "search",
+        str(tmp_path / "n.json"),
+        "--unlimited",
+        "--time",
+        "6e5",
+        "-o",
+        str(tmp_path / "p.json"),
+    ]
+    done = CliRunner().invoke(cli, line, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    assert rounds == []
+
+
+def test_a_search_with_slices_goes_on(rounds: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "MOVES_PER_TENSOR", 2_000)
+    most = 4 * driver.IDLE_ROUNDS
+    options = SearchOptions(
+        max_tensor_elements=7, methods=("joint",), minimize="flops", effort=Effort(600.0, 1, most)
+    )
+    assert search_path(RING, "complex64", options).sliced_inds
+    assert len(rounds) >= most

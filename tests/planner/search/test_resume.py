@@ -352,7 +352,7 @@ def test_a_script_without_a_main_guard_is_told(side: int, tmp_path: Path) -> Non
     script.write_text(
         "import tnplan\n"
         f"network = tnplan.workload.peps({side}, {side}, bond=2, n_open=0, n_hyper=0).network\n"
-        "tnplan.search(network, unlimited=True, workers=2, time=1)\n"
+        "tnplan.search(network, unlimited=True, workers=2, rounds=2)\n"
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True)

@@ -168,7 +168,7 @@ def _counts_last_trees(task: Task) -> bool:
         return True
     n, is_shared = len(task.inputs), task.shares and task.limit is not None
     seconds = COUNT_TENSOR_S * POOL * n
-    return task.minimize == "flops" and is_shared and seconds <= COUNT_SHARE * task.effort.time_s
+    return task.minimize in ("flops", SCHEDULE) and is_shared and seconds <= COUNT_SHARE * task.effort.time_s
 
 
 def _searched(

@@ -33,7 +33,14 @@ from tnplan.planner.search.annealing import (
     random_greedy,
 )
 from tnplan.planner.search.checkpoint import SearchCheckpoint
-from tnplan.planner.search.orders.starts import OrderStarts, first_trees, has_time, tree_bits
+from tnplan.planner.search.orders.starts import (
+    FEW_TENSORS,
+    OrderStarts,
+    best_of_few,
+    first_trees,
+    has_time,
+    tree_bits,
+)
 from tnplan.planner.search.ranking import Target
 from tnplan.planner.search.round_policy import MEAN_LENGTH, POOL, ElitePool, Pools, Round, warm_heat
 from tnplan.planner.search.subtrees.regions import LargeTree, is_large
@@ -70,6 +77,8 @@ MOST_BITS = 960
 """log2 of the largest cost that is counted in floating point, which ends at 2^1024."""
 UNLIMITED_TREES = 0.25
 """First trees without the limit take so much of the time of those with it."""
+IDLE_ROUNDS = 24
+"""A search of few tensors without slices ends after so many rounds in a row that gave no better tree."""
 ROUNDS_AHEAD = 4
 """Where rounds alone end the search: each is drawn before the last of so many are taken."""
 
@@ -104,25 +113,31 @@ def search_joint(
     `ScoredTree.score` is log2 of the cost of all slices, with the last pair of the path as the waist. With a
     `target` the best is the tree of the least predicted time there, `ScoredTree.time_s`.
     Raises InputError if no schedule fits it. With `counted`, of which the scores are an estimate, it is the
-    tree of the pool for which that is least.
+    tree of the pool for which that is least; with a target this is the first that is ranked.
     """
     on_better = on_better or (lambda _: None)
     now = time.monotonic() if began is None else began
     resumed = None if checkpoint is None else checkpoint.restore(task)
-    if resumed is None:
+    optimum = best_of_few(task) if target is None and resumed is None else None
+    is_best = optimum is not None and optimum.score <= MOST_BITS
+    if optimum is not None and is_best:
+        pools, used_s = Pools(ElitePool(task.seed, optimum, [optimum])), 0.0
+    elif resumed is None:
         pools = _first_pools(task, target, on_better, now + (task.effort.time_s or inf))
         used_s = 0.0
     else:
         pools, used_s = resumed
     on_better(pools.best)
     task = task.with_roots(pools.limited.power)
-    if len(task.inputs) > 2:
-        _Rounds(task, pools, now - used_s, n_workers, target, checkpoint, on_better).run()
+    if len(task.inputs) > 2 and not is_best:
+        _Rounds(task, pools, now - used_s, n_workers, target, checkpoint, on_better, counted).run()
     pool = pools.limited
-    if target is not None and pool.fastest is None:
-        pool.fastest = target.fastest((pool.best, pool.first))
+    if target is None:
+        return pools.best if counted is None else min(pool.pool, key=counted)
+    if pool.fastest is None:
+        pool.fastest = target.fastest((min(pool.pool, key=counted) if counted else pool.best, pool.first))
         on_better(pool.best)
-    return pools.best if counted is None else min(pool.pool, key=counted)
+    return pools.best
 
 
 def _first_pools(task: Task, target: Target | None, on_better: OnBetter, ends: float) -> Pools:
@@ -215,6 +230,11 @@ class _Rounds:
     target: Target | None
     checkpoint: SearchCheckpoint | None
     on_better: OnBetter
+    counted: Callable[[ScoredTree], float] | None
+    idle: int = 0
+    """Rounds taken since one gave a better tree."""
+    is_ranking: bool = False
+    """Whether rounds of few tensors rank before the last share of the time."""
     move_s: float = 0.0
     """Seconds of a move in the last round; 0 before the first."""
     ranking_s: float = 0.0
@@ -287,7 +307,14 @@ class _Rounds:
         effort, pools = self.task.effort, self.pools
         if given is None and pools.number >= effort.max_rounds:
             return Round(0, "rank", pools.best, COLD), None
-        ranks = self.target is not None and self._is_late(left_s)
+        ranks = self.target is not None and (self.is_ranking or self._is_late(left_s))
+        if given is None and self._is_idle():
+            if ranks or self.target is None:
+                return Round(0, "rank", pools.best, COLD), None
+            ranks, self.is_ranking, self.idle = True, True, 0
+        if ranks and self.counted is not None and not pools.limited.asked:
+            # Few are ranked on many devices: the first is what a search for operations would give by then.
+            pools.limited.pool.sort(key=self.counted)
         next_round = given or pools.next(self.n_planned, ranks, self.has_greedy)
         wanted = next_round.length * self.full_moves
         # Invariant: no plan begins that what is left is too short for, but for one where none was made.
@@ -298,6 +325,12 @@ class _Rounds:
         moves = wanted if self.move_s == 0.0 else min(wanted, annealing_s / self.move_s)
         has_time = self.has_time and annealing_s > 0 and moves >= SHORTEST_SHARE * wanted
         return next_round, moves if has_time else None
+
+    def _is_idle(self) -> bool:
+        """Whether nothing is left to gain for few tensors, as far as the last rounds say; of slices there are
+        too many to say so."""
+        few = len(self.task.inputs) <= FEW_TENSORS and not self.pools.best.sliced
+        return few and self.idle >= IDLE_ROUNDS and self.task.effort.time_s < inf
 
     def _is_late(self, left_s: float) -> bool:
         """Whether what is left is for predicted times, which take a plan each.
@@ -311,10 +344,15 @@ class _Rounds:
             return left_s <= RANKING_SHARE * time_s
         if left_s <= LAST_PLANS * self.ranking_s <= LAST_SHARE * time_s:
             return True
-        since = time.monotonic() - GAIN_SHARE * time_s
+        # One jump in a longer share of the time says little: rounds have to gain in the later half of it too.
+        gains = (self._gain(share * time_s) / (share * time_s) for share in (GAIN_SHARE, GAIN_SHARE / 2))
+        return min(gains) * left_s < GAIN_BITS
+
+    def _gain(self, seconds: float) -> float:
+        """The bits that the best score gained in the last seconds."""
+        since, score = time.monotonic() - seconds, self.pools.limited.pool[0].score
         before = min((score for ended, score in self.history if ended <= since), default=self.reported_score)
-        gain = (before - self.pools.limited.pool[0].score) / self.pools.limited.power
-        return gain * left_s < GAIN_BITS * GAIN_SHARE * time_s
+        return (before - score) / self.pools.limited.power
 
     def _take(self, done: Round, outcome: RoundOutcome) -> None:
         """What a round came to goes to the pools, and its pace to what the next ones are planned with."""
@@ -327,7 +365,9 @@ class _Rounds:
             ranking_s = outcome.ranking_s if done.rival else outcome.ranking_s / 3
             self.ranking_s = max(RANKING_DECAY * self.ranking_s, ranking_s)
         self.history.append((time.monotonic(), self.pools.limited.pool[0].score))
-        if self.pools.take(done, outcome.tree, outcome.sliced):
+        is_better = self.pools.take(done, outcome.tree, outcome.sliced)
+        self.idle = 0 if is_better else self.idle + 1
+        if is_better:
             # Among ranked trees the faster one may have the larger score.
             report = self.on_better if self.pools.limited.fastest else self._report
             report(self.pools.best)

@@ -18,6 +18,7 @@ import numpy as np
 from tnplan.planner.search.annealer.anneal_state import tree_of
 from tnplan.planner.search.annealing import (
     HYPER_SHARE,
+    POWERS,
     Effort,
     OnBetter,
     ScoredTree,
@@ -65,6 +66,8 @@ SLICED_BITS = 64.0
 """To slice a tree that is over the limit by more takes long, and there are better ones."""
 PART_SIZES = 6, 8
 """Tensors of the parts that are put in their best order."""
+FEW_TENSORS = 10
+"""Up to so many tensors the best of all orders is found in milliseconds."""
 SMALL_SIDE, SMALL_LIMIT = 6, 2**4
 """Of a lattice for whose sake kernels are loaded: it is divided, and has to be sliced."""
 ORDER_SHARE, TRIAL_SHARE = 0.1, 0.15
@@ -245,6 +248,24 @@ class OrderStarts:
                 sweep(graph, graph.weights, left, right, root, size, self.limit_bits, self.price, self.ends)
             bits, largest, _ = tree_cost(graph, graph.weights, left, right, self.price)
         return ScoredTree(self._sliced(left, right, bits, largest)[0], path_of(left, right), ())
+
+
+def best_of_few(task: Task) -> ScoredTree | None:
+    """The tree of few tensors that costs least of all, where nothing has to be sliced of it.
+
+    Slices add to every cost of steps. None where sums of steps are not what the objective counts.
+    """
+    from tnplan.planner.search.subtrees.optimal_kernel import sweep
+
+    n = len(task.inputs)
+    if not 2 < n <= FEW_TENSORS or task.minimize in POWERS or task.row_counts:
+        return None
+    graph, root = task.structure.graph, 2 * n - 2
+    left, right, _ = tree_of([(0, 1), *((number, n + number - 2) for number in range(2, n))], n)
+    sweep(graph, graph.weights, left, right, root, n, inf, task.price)
+    bits, largest, _ = tree_cost(graph, graph.weights, left, right, task.price)
+    fits = task.limit is None or largest <= log2(task.limit) + SLACK
+    return ScoredTree(float(bits), path_of(left, right), ()) if fits else None
 
 
 @cache
