@@ -168,11 +168,11 @@ class BondLimitedNetwork:
         return True
 
     def contract(self, left: int, right: int, new: int) -> bool:
-        """Contract two tensors and join the bonds that both have with a third; False where nothing is left
-        but zeros."""
+        """Contract two tensors, or multiply them where they have no bond, and join the bonds that both have
+        with a third; False where nothing is left but zeros."""
         names = self.neighbours.pop(left), self.neighbours.pop(right)
         a, b = self.tensors.pop(left), self.tensors.pop(right)
-        axes = names[0].index(right), names[1].index(left)
+        axes: Any = (names[0].index(right), names[1].index(left)) if right in names[0] else 0
         result = self._xp.tensordot(a, b, axes)
         if self.tape is not None:
             self.tape.append(partial(contract_back, left, right, new, (a, b), axes, self._xp))
@@ -262,6 +262,8 @@ class BondLimitedNetwork:
         needs_qr = not self._needs_qr.isdisjoint((left, right))
         needs_qr |= rank <= self._max_bond and self._cutoff < GRAM_FROM
         by_gram = None if needs_qr else self._by_gram(left, right)
+        if self._row and by_gram is None:  # nor will the rest of the row need factors of Gram matrices
+            self._factors = {key: one for key, one in self._factors.items() if not key[2]}
         pair = by_gram or self._by_qr(left, right, rank)
         for number, projector in zip((left, right), pair, strict=True):
             self._project(number, projector)

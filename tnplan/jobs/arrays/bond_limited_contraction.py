@@ -55,6 +55,10 @@ from tnplan.planner.search.boundary_order import boundary_order
 TOPIC = "bond limits"
 CUTOFF = 1e-10
 MODES = ("auto", "compressed", "boundary")
+SIDES = 2
+WORTH = 4.0
+"""Multiply-adds of a boundary contraction in those of the other order up to which its smaller error is worth
+them: with twice the bond that one takes 6 to 8 times as many."""
 MOST, OF_RATIO, OF_DISCARDED, ROUNDINGS = 4.0, 30.0, 0.6, 1e3
 """What an estimate of an error is made of: see `_error_estimate`. Fitted to the first 1,500 seeds of
 tests/support/bond_limited_cases.py and to larger lattices; its test has other seeds."""
@@ -354,7 +358,10 @@ class _Work:
         self.components = [
             _Component(self._pairs, part, limits, most, self._devices) for part in self._pairs.components
         ]
-        self.mode = "boundary" if any(one.order.rows for one in self.components) else "compressed"
+        if limits.mode == "boundary" and self._devices > SIDES:
+            problem = f"is {self._devices}, and a boundary contraction has two sides"
+            raise InputError("devices", problem, "give 1 or 2, or another mode", topic=TOPIC)
+        self.mode = "boundary" if any(one.order.sides for one in self.components) else "compressed"
         if limits.mode == "boundary" and not any(one.is_lattice for one in self.components):
             problem = "is 'boundary', but no square lattice is recognised"
             remedy = "tag tensors with sites of rows and columns as quimb does, or leave it out"
@@ -544,12 +551,14 @@ class _Component:
         self._shapes = pairs.bonds_within(numbers)
         self._bonds = tuple(tuple(bonds.items()) for bonds in self._shapes)
         self.size = sum(prod(bonds.values()) for bonds in self._shapes)
-        of_rows = None if limits.mode == "compressed" else self._by_rows(pairs, limits)
+        # A row is cut from end to end: only the two sides go on at the same time.
+        has_rows = limits.mode == "boundary" or (limits.mode == "auto" and devices <= SIDES)
+        of_rows = self._by_rows(pairs, limits) if has_rows else None
         self.is_lattice = of_rows is not None
         self.order = self._chosen(of_rows, limits, most_elements)
         self.owners = owners_of(self._shapes, self.order, devices)
         self.part = len(numbers), self.order, self.owners
-        rows = tuple((pair, row) for pair, (row, _) in self.order.rows.items())
+        rows = tuple((pair, tuple(row for row, _ in found)) for pair, found in self.order.rows.items())
         self._order_key = tuple(self.order.pairs), rows if self.order.sides else None
 
     def _by_rows(self, pairs: PairNetwork, limits: _Limits) -> BondLimitedOrder | None:
@@ -564,13 +573,14 @@ class _Component:
     def _chosen(
         self, of_rows: BondLimitedOrder | None, limits: _Limits, most_elements: float
     ) -> BondLimitedOrder:
-        """The order by rows where it is asked for, or fits and takes no more than the other one."""
+        """The order by rows where it is asked for, or fits and its smaller error is worth its work."""
         if of_rows is not None and limits.mode == "boundary":
             return of_rows
         other = search_order(self._shapes, limits.max_bond, most_elements)
         if of_rows is None or of_rows.peak_elements > most_elements:
             return other
-        return min(of_rows, other, key=lambda order: order.multiply_adds)
+        is_cut = any(other.compressions)
+        return of_rows if is_cut and of_rows.multiply_adds <= WORTH * other.multiply_adds else other
 
     def tensors_of(self, rank: int) -> list[int]:
         """The tensors that a rank has, by their number in the network."""
@@ -605,7 +615,7 @@ class _Component:
         return contract_with_bond_limit(own, neighbours, steps, max_bond, cutoff, xp, has_gradients)
 
 
-_OrderKey = tuple[tuple[tuple[int, int], ...], tuple[tuple[int, tuple[int, ...]], ...] | None]
+_OrderKey = tuple[tuple[tuple[int, int], ...], tuple[tuple[int, tuple[tuple[int, ...], ...]], ...] | None]
 """The pairs of an order, and its rows by the numbers of pairs."""
 
 
@@ -629,8 +639,7 @@ def _steps(
     steps: list[BondLimitedStep] = []
     for number, (pair, cuts) in enumerate(zip(found.pairs, found.compressions, strict=True)):
         steps += [ContractPair(*pair, len(shapes) + number), *(CompressBond(*cut) for cut in cuts)]
-        if number in found.rows:
-            steps.append(CompressRow(*found.rows[number]))
+        steps += [CompressRow(*row) for row in found.rows.get(number, ())]
     return steps, dry_run(shapes, steps, max_bond, dtype)
 
 

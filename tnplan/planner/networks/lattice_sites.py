@@ -82,20 +82,20 @@ def _merged(graph: Graph, n_arrays: int) -> list[dict[int, list[int]]]:
                 owner[number] = start
                 reached += [m for m in sorted(graph[number]) if m >= n_arrays and m not in reached]
     if owner:
-        waiting = [n for n in graph if n not in owner]
-        while waiting:
-            n = next((n for n in waiting if any(other in owner for other in graph[n])), None)
-            if n is None:
-                return ways
-            waiting.remove(n)
-            ends = {owner[other] for other in graph[n] if other in owner}
-            # A corner without a field is no index of many: its two factors are one site.
-            mate = next((m for m in graph[n] if m in waiting and len(graph[m]) == 2), None)
-            if mate is not None and len(graph[n]) == 2:
-                waiting.remove(mate)
-                owner[n] = owner[mate] = n
-            else:
-                owner[n] = min(ends)
+        waiting = [*owner]
+        for number in waiting:
+            for n in sorted(graph[number]):
+                if n in owner:
+                    continue
+                ends = {owner[other] for other in graph[n] if other in owner}
+                # A corner without a field is no index of many: its two factors are one site.
+                mate = next((m for m in graph[n] if m not in owner and len(graph[m]) == 2), None)
+                if mate is not None and len(graph[n]) == 2:
+                    owner[n] = owner[mate] = n
+                    waiting += [n, mate]
+                else:
+                    owner[n] = min(ends)
+                    waiting.append(n)
         groups: dict[int, list[int]] = {}
         for n, group in owner.items():
             groups.setdefault(group, []).append(n)

@@ -20,7 +20,7 @@ Pairs = list[tuple[int, int]]
 """Two tensors each; of contractions, in turn, each result has the next number."""
 Cuts = list[tuple[int, int, int]]
 """Two tensors whose bond is cut, and the rank that it has at most by the shapes of what they are made of."""
-Rows = dict[int, tuple[tuple[int, ...], tuple[int, ...]]]
+Rows = dict[int, list[tuple[tuple[int, ...], tuple[int, ...]]]]
 DECOMPOSITION = 20
 """Multiply-adds of singular values in those of a product of square matrices of the size."""
 TRIAL_MADDS = 3e6
@@ -46,8 +46,8 @@ class BondLimitedOrder:
         The numbers of all operands of contractions, which gradients keep.
     step_madds : list of float
         The multiply-adds of each pair with what is then cut.
-    rows : dict of int to (tuple of int, tuple of int)
-        Of a boundary contraction, by the number of the pair before: the row of tensors whose bonds are cut,
+    rows : dict of int to list of (tuple of int, tuple of int)
+        Of a boundary contraction, by the number of the pair before: the rows of tensors whose bonds are cut,
         and the ranks of these.
     sides : list of int
         There, of each tensor and each result: 1 on the second side, or 0.
@@ -156,7 +156,7 @@ class _Shapes:
 
 def follow(
     network: Sequence[Mapping[int, int]], pairs: Pairs, max_bond: int, has_ranks: bool = True,
-    rows: Mapping[int, tuple[int, ...]] | None = None, sides: Sequence[int] = (),
+    rows: Mapping[int, tuple[tuple[int, ...], ...]] | None = None, sides: Sequence[int] = (),
 ) -> BondLimitedOrder:  # fmt: skip
     """Contract pairs symbolically; bonds beyond the limit are cut behind each, or only those of rows.
 
@@ -180,7 +180,7 @@ def follow(
         cuts = [(new, other, shapes.compress(new, other)) for other in ends]
         compressions.append([cut for cut in cuts if cut[2]])
         if rows is not None and number in rows:
-            cut_rows[number] = rows[number], shapes.compress_row(rows[number])
+            cut_rows[number] = [(row, shapes.compress_row(row)) for row in rows[number]]
         step_madds.append(shapes.multiply_adds - before)
     return BondLimitedOrder(
         pairs, compressions, shapes.multiply_adds, shapes.peak, shapes.operands, step_madds, cut_rows, [*sides]

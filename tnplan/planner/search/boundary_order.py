@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from typing import NamedTuple
 
 from tnplan.planner.networks.lattice_sites import Site
@@ -20,14 +19,14 @@ class _Plan(NamedTuple):
     """Pairs in turn, the rows that are cut behind some, and the side of each tensor: 1, or 0 for the rest."""
 
     pairs: Pairs
-    rows: dict[int, tuple[int, ...]]
+    rows: dict[int, tuple[tuple[int, ...], ...]]
     sides: list[int]
 
 
 def boundary_order(
     network: Sequence[Mapping[int, int]], sites: Sequence[Site], max_bond: int
-) -> BondLimitedOrder | None:
-    """The cheaper of the orders by rows and by columns; None where tensors of a column have no bond.
+) -> BondLimitedOrder:
+    """The cheaper of the orders by rows and by columns.
 
     Parameters
     ----------
@@ -37,14 +36,12 @@ def boundary_order(
         The row and the column of each.
     """
     plans = [_plan(network, [site[::step] for site in sites]) for step in (1, -1)]
-    orders = [
-        follow(network, plan.pairs, max_bond, rows=plan.rows, sides=plan.sides) for plan in plans if plan
-    ]
-    return min(orders, key=lambda order: order.multiply_adds, default=None)
+    orders = [follow(network, plan.pairs, max_bond, rows=plan.rows, sides=plan.sides) for plan in plans]
+    return min(orders, key=lambda order: order.multiply_adds)
 
 
-def _plan(network: Sequence[Mapping[int, int]], sites: Sequence[tuple[int, ...]]) -> _Plan | None:
-    """The order by rows; None where two tensors that would be contracted have no bond."""
+def _plan(network: Sequence[Mapping[int, int]], sites: Sequence[tuple[int, ...]]) -> _Plan:
+    """The order by rows."""
     lattice: dict[int, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
     for number, (row, column) in enumerate(sites):
         lattice[row][column].append(number)
@@ -54,13 +51,11 @@ def _plan(network: Sequence[Mapping[int, int]], sites: Sequence[tuple[int, ...]]
     plan = _Plan([], {}, sides)
     neighbours = {n: {other for other in ends if other >= 0} for n, ends in enumerate(network)}
 
-    def contract(tensors: list[int], side: int) -> int | None:
-        """One tensor of several, each with a bond to those before it."""
+    def contract(tensors: list[int], side: int) -> int:
+        """One tensor of several, of which those with a bond to it come first."""
         result, *left = tensors
         while left:
-            other = next((n for n in left if n in neighbours[result]), None)
-            if other is None:
-                return None
+            other = next((n for n in left if n in neighbours[result]), left[0])
             left.remove(other)
             plan.pairs.append((result, other))
             new = len(sides)
@@ -80,22 +75,24 @@ def _plan(network: Sequence[Mapping[int, int]], sites: Sequence[tuple[int, ...]]
                 own = lattice[row][column]
                 for number in own:
                     sides[number] = side
-                found = contract([edge[column], *own] if column in edge else own, side)
-                if found is None:
-                    return None
-                edge[column] = found
-            chain = [edge[column] for column in sorted(edge)]
-            if any(b not in neighbours[a] for a, b in pairwise(chain)):
-                return None
+                edge[column] = contract([edge[column], *own] if column in edge else own, side)
             if len(plan.pairs) > before:
-                plan.rows[len(plan.pairs) - 1] = tuple(chain)
+                plan.rows[len(plan.pairs) - 1] = _chains(edge, neighbours)
         edges.append(edge)
     last: list[int] = []
     for column in sorted({column for row in lattice.values() for column in row}):
         ends = [[edge[column]] if column in edge else [] for edge in edges]
-        found = contract([*last, *ends[0], *lattice[numbers[middle]].get(column, []), *ends[1]], 0)
-        if found is None:
-            return None
-        last = [found]
+        last = [contract([*last, *ends[0], *lattice[numbers[middle]].get(column, []), *ends[1]], 0)]
     return plan
+
+
+def _chains(edge: Mapping[int, int], neighbours: Mapping[int, set[int]]) -> tuple[tuple[int, ...], ...]:
+    """The tensors of an edge from column to column, apart where two have no bond."""
+    chains: list[list[int]] = []
+    for _, number in sorted(edge.items()):
+        if chains and number in neighbours[chains[-1][-1]]:
+            chains[-1].append(number)
+        else:
+            chains.append([number])
+    return tuple(tuple(chain) for chain in chains if len(chain) > 1)
 
