@@ -155,17 +155,17 @@ def networks(seed: int, dtype: str) -> Arguments:
 @pytest.mark.filterwarnings("ignore::numpy.exceptions.ComplexWarning")
 def test_the_memory_is_as_predicted_and_refused_below(seed: int, dtype: str) -> None:
     arguments = networks(seed, dtype)
-    found = tnplan.contract(*arguments, max_bond=24)  # what is imported late is there now
+    found = tnplan.contract(*arguments, max_bond=24, mode="compressed")  # what is imported late is there now
     tracemalloc.start()
     try:
-        tnplan.contract(*arguments, max_bond=24)
+        tnplan.contract(*arguments, max_bond=24, mode="compressed")
         peak_bytes = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
     assert found.details["peak_bytes"] == pytest.approx(peak_bytes, rel=0.05, abs=50_000)
     message = re.escape("are needed with max_bond=24; give a smaller")
     with pytest.raises(tnplan.InputError, match=message):
-        tnplan.contract(*arguments, max_bond=24, memory=found.details["peak_bytes"] / 10)
+        tnplan.contract(*arguments, max_bond=24, mode="compressed", memory=found.details["peak_bytes"] / 10)
 
 
 @pytest.mark.parametrize("seed", range(3))
