@@ -112,7 +112,9 @@ def chosen_with_time(
     if not possible:
         check_method("contraction", query, options)
         raise InputError(
-            "mpirun", "started several ranks, but only 'contraction' can answer, on one", "start one rank",
+            "mpirun",
+            "started several ranks, but only 'contraction' can answer, on one",
+            "start one rank",
             topic="ranks",
         )
     profile = this_machine(options)

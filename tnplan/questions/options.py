@@ -60,7 +60,8 @@ class QuestionOptions(JobOptions):
     method : {"auto", "contraction", "statevector", "pauli", "mps", "stabilizer", "peps", "mpo"}
         The engine; "auto" takes the one that suits the circuit. "mps" (matrix product states) needs quimb,
         "stabilizer" (Clifford circuits) needs Stim. "peps" (a tensor for each qubit on the graph of the
-        gates) and "mpo" (observables as matrix product operators, by quimb) are taken only where named.
+        gates) and "mpo" (observables as matrix product operators, by quimb) are taken where named, and as
+        `error` says.
     state : str, array or list of str, optional
         The state that the circuit begins with, as in `propagate`; default: all 0. A trace without one is the
         mean over all inputs.
@@ -134,7 +135,9 @@ class QuestionOptions(JobOptions):
         if self.error is not None and not (is_number(self.error) and 0 < self.error < inf):
             raise InputError("--error", f"is {self.error!r}", "give a number above 0")
         if self.error is not None and self.resume:
-            raise InputError("--resume", "is given, but runs for --error keep nothing", "leave one of them out")
+            raise InputError(
+                "--resume", "is given, but runs for --error keep nothing", "leave one of them out"
+            )
         wanted = self.state_fidelity
         if wanted is not None and not (is_number(wanted) and 0 < wanted <= 1):
             raise InputError("--state-fidelity", f"is {wanted!r}", "give more than 0 and at most 1")

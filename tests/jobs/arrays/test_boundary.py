@@ -106,7 +106,9 @@ def test_it_is_the_matrix_product_state_of_quimb() -> None:
         network = quimb.TN2D_rand(7, 7, 3, seed=seed, dist="uniform", loc=-0.35)
         exact = tnplan.contract(network)
         ours = tnplan.contract(network, max_bond=8, **BOUNDARY).value
-        theirs = network.contract_boundary(max_bond=8, cutoff=1e-10, mode="mps", final_contract_opts={"optimize": "greedy"})
+        theirs = network.contract_boundary(
+            max_bond=8, cutoff=1e-10, mode="mps", final_contract_opts={"optimize": "greedy"}
+        )
         ratios.append(abs(ours / exact - 1) / abs(theirs / exact - 1))
     assert 0.2 < np.median(ratios) < 3
 
@@ -195,7 +197,9 @@ def test_open_indices_and_zeros() -> None:
     quimb = pytest.importorskip("quimb.tensor")
     state = quimb.PEPS.rand(3, 4, 2, seed=2)
     found = tnplan.contract(state, max_bond=ENOUGH, **BOUNDARY)
-    np.testing.assert_allclose(found.value, tnplan.contract(state), rtol=0, atol=1e-9 * abs(found.value).max())
+    np.testing.assert_allclose(
+        found.value, tnplan.contract(state), rtol=0, atol=1e-9 * abs(found.value).max()
+    )
     arguments = grid(1, 4, 4)
     arguments[12] = np.zeros_like(arguments[12])
     assert [tnplan.contract(*arguments, max_bond=4, devices=n, **BOUNDARY).value for n in (1, 2)] == [0, 0]

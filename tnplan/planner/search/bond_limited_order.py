@@ -183,7 +183,14 @@ def follow(
             cut_rows[number] = [(row, shapes.compress_row(row)) for row in rows[number]]
         step_madds.append(shapes.multiply_adds - before)
     return BondLimitedOrder(
-        pairs, compressions, shapes.multiply_adds, shapes.peak, shapes.operands, step_madds, cut_rows, [*sides]
+        pairs,
+        compressions,
+        shapes.multiply_adds,
+        shapes.peak,
+        shapes.operands,
+        step_madds,
+        cut_rows,
+        [*sides],
     )
 
 

@@ -95,4 +95,3 @@ def _chains(edge: Mapping[int, int], neighbours: Mapping[int, set[int]]) -> tupl
         else:
             chains.append([number])
     return tuple(tuple(chain) for chain in chains if len(chain) > 1)
-
