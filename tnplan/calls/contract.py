@@ -48,6 +48,7 @@ def contract(
     algebra: tnplan.Algebra | str | None = None,
     max_bond: int | None = None,
     cutoff: float | None = None,
+    mode: str | None = None,
 ) -> Any:
     """Contract arrays to one array.
 
@@ -98,6 +99,10 @@ def contract(
     cutoff : float, optional
         With `max_bond`: singular values of such a bond are left out below this share of the largest. Default:
         1e-10.
+    mode : {"auto", "compressed", "boundary"}, optional
+        With `max_bond`: pairs in an order that is searched, as quimb's `contract_compressed`; or a square
+        lattice row by row from both sides, as its `contract_boundary`. "auto", the default: what is predicted
+        to take less.
 
     Returns
     -------
@@ -121,10 +126,10 @@ def contract(
     if algebra is None:
         _expect_gpu(device, arrays)
     options = optimize, hardware, memory, precision, device, devices, threads, strip_exponent
-    if max_bond is not None or cutoff is not None:
+    if max_bond is not None or cutoff is not None or mode is not None:
         from tnplan.jobs.arrays.bond_limited_contraction import contract_bond_limited
 
-        return contract_bond_limited(network, arrays, (*options, algebra, out), max_bond, cutoff)
+        return contract_bond_limited(network, arrays, (*options, algebra, out), max_bond, cutoff, mode)
     if algebra is not None:
         from tnplan.jobs.arrays.algebra_contraction import contract_over
 

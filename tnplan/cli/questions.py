@@ -97,6 +97,8 @@ def _summary(answer: CircuitAnswer) -> Iterator[str]:
             yield f"value {number}: {Estimate(**estimate).text}"
     if "bits" in answer.details:
         yield fidelity_text(answer.details)
+    if "approximate" in answer.details:
+        yield f"{answer.details['approximate']}; ended by: {answer.details['ended_by']}"
     yield f"{answer.error_kind}, by {answer.method} in {answer.time_s:.3g} s"
 
 

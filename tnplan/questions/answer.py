@@ -68,6 +68,8 @@ class CircuitAnswer:
     def __repr__(self) -> str:
         shown = f"error {self._error_text}" if self.error_kind != "exact" else "exact"
         rounded = f"; {fidelity_text(self.details)}" if "bits" in self.details else ""
+        why = self.details.get("approximate")
+        rounded += f"; {why}; ended by: {self.details['ended_by']}" if why else ""
         return f"CircuitAnswer({self.question} {self._value_text}, {shown}, by {self.method}{rounded})"
 
     def _repr_html_(self) -> str:
@@ -77,6 +79,8 @@ class CircuitAnswer:
         ]
         if "bits" in self.details:
             facts.append(("state", fidelity_text(self.details)))
+        if "approximate" in self.details:
+            facts.append(("approximate", f"{self.details['approximate']}; {self.details['ended_by']}"))
         facts.append(("time", time_text(self.time_s)))
         if isinstance(self.value, dict):
             rows = [(str(key), str(value)) for key, value in self.value.items()]

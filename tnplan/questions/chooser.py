@@ -57,8 +57,12 @@ CLIFFORD_WEIGHTS = (0.0, 0.125, 0.25, 0.5, 1.0)
 
 EQUAL, ZERO = 1e-9, 1e-24
 
-choices: OrderedDict[tuple[object, ...], str] = OrderedDict()
-"""What was chosen for a structure, the least recently used first."""
+choices: OrderedDict[tuple[object, ...], tuple[str, float]] = OrderedDict()
+"""What was chosen for a structure, and its predicted seconds, the least recently used first."""
+
+
+class NoMethodFitsError(InputError):
+    """No method that answers fits the memory."""
 
 
 def chosen_method(query: CircuitQuery, options: QuestionOptions, without: Collection[str] = ()) -> str:
@@ -66,6 +70,14 @@ def chosen_method(query: CircuitQuery, options: QuestionOptions, without: Collec
 
     "auto" takes none of the methods `without`.
     """
+    return chosen_with_time(query, options, without)[0]
+
+
+def chosen_with_time(
+    query: CircuitQuery, options: QuestionOptions, without: Collection[str] = ()
+) -> tuple[str, float]:
+    """The method for a question, and its predicted seconds: 0 where it is known by itself, and infinity
+    where nothing is predicted."""
     is_alone = launched_size() == 1
     if query.stops and not is_alone:
         raise InputError(
@@ -80,11 +92,11 @@ def chosen_method(query: CircuitQuery, options: QuestionOptions, without: Collec
                 "mpirun", problem, "start it without mpirun, or use another --method",
                 topic="ranks",
             )  # fmt: skip
-        return options.method
+        return options.method, 0.0
     if is_alone and options.memory is None and is_small(query):
         for method in ("statevector",) if query.n_qubits <= FEW_QUBITS else ("stabilizer", "statevector"):
             if method in ANSWERS[query.question.name] and why_not(method, query, options) is None:
-                return method
+                return method, 0.0
     check_answerable(query, options)
     has_contraction = is_alone or _is_shared(query)
     possible = [
@@ -95,12 +107,14 @@ def chosen_method(query: CircuitQuery, options: QuestionOptions, without: Collec
     # States and sums of Pauli words are distributed by bits of their index, so that ranks are a
     # power of two there.
     if n_ranks & (n_ranks - 1) and "contraction" in possible:  # the other methods take powers of two
-        return "contraction"
+        return "contraction", inf
     # With one rank contraction would answer, or `check_method` says why it does not.
     if not possible:
         check_method("contraction", query, options)
         raise InputError(
-            "mpirun", "started several ranks, but only 'contraction' can answer, on one", "start one rank",
+            "mpirun",
+            "started several ranks, but only 'contraction' can answer, on one",
+            "start one rank",
             topic="ranks",
         )
     profile = this_machine(options)
@@ -108,20 +122,20 @@ def chosen_method(query: CircuitQuery, options: QuestionOptions, without: Collec
     possible = [method for method in possible if method not in without]
     known = _known(query, options, possible, profile, n_ranks) if possible else None
     if known is not None:
-        return known
+        return known, inf if len(possible) == 1 else 0.0
     if key in choices and not without:
         choices.move_to_end(key)
         return choices[key]
-    fastest = _fastest(query, options, possible, profile, n_ranks)
+    fastest, time_s = _fastest(query, options, possible, profile, n_ranks)
     if fastest is None:
-        raise InputError(
+        raise NoMethodFitsError(
             "--method", "no method fits the memory", "allow more memory or more ranks, or set a truncation",
             topic="memory",
         )  # fmt: skip
-    choices[key] = fastest
+    choices[key] = fastest, time_s
     if len(choices) > CHOICES_KEPT:
         choices.popitem(last=False)
-    return fastest
+    return fastest, time_s
 
 
 def unlisted_choice(
@@ -129,7 +143,7 @@ def unlisted_choice(
 ) -> str | None:
     """The method of one question on some hardware; None where none fits. It is not kept."""
     known = _known(query, options, possible, profile, devices)
-    return known or _fastest(query, options, possible, profile, devices)
+    return known or _fastest(query, options, possible, profile, devices)[0]
 
 
 def _known(
@@ -184,8 +198,9 @@ def _named(query: CircuitQuery) -> str:
 
 def _fastest(
     query: CircuitQuery, options: QuestionOptions, possible: list[str], profile: Profile, devices: int
-) -> str | None:
-    """The method that is predicted to take the least time on so many devices; None where none fits."""
+) -> tuple[str | None, float]:
+    """The method that is predicted to take the least time on so many devices, and that time; None where none
+    fits."""
     from tnplan.questions.estimates.chain_cost import LEAST_PILOT_S
     from tnplan.questions.estimates.contraction_cost import MOST_NETWORKS, contraction_cost
     from tnplan.questions.estimates.quick import PILOT, LookBudget, quick_cost
@@ -203,7 +218,7 @@ def _fastest(
             break
         is_last = method == candidates[-1] != PILOT
         if best is None and is_last and spare_s == inf:  # the engine itself says why it does not fit
-            return method
+            return method, inf
         allowed_s = CHOOSER_SHARE * best_s + CHOOSER_S - (thread_time() - begin)
         if best is not None and allowed_s <= 0 and method != "contraction":  # whose bound costs nothing
             break
@@ -226,7 +241,7 @@ def _fastest(
             spare_s = cost.time_s
         elif cost is not None and cost.time_s < best_s:
             best, best_s = "mps" if method == PILOT else method, cost.time_s
-    return "statevector" if best_s > max(spare_s, MOST_SEARCHED_S) else best
+    return ("statevector", spare_s) if best_s > max(spare_s, MOST_SEARCHED_S) else (best, best_s)
 
 
 def _machine_key(options: QuestionOptions, profile: Profile) -> tuple[object, ...]:

@@ -54,7 +54,7 @@ class Circuit(ParametricCircuit):
     Each question is a method that gives a `CircuitAnswer`. All take the same options as keywords: `method`
     ("auto", "contraction", "statevector", "pauli", "mps", "stabilizer", "peps" or "mpo"), `state` (that the
     circuit begins with), `depolarizing`, `trajectories`, `truncation`, `monte_carlo`, `max_bond`, `cutoff`,
-    `state_fidelity`, `seed`, `precision`, and `device`, `ranks`, `threads`, `memory`, `output` and `progress`
+    `error`, `state_fidelity`, `seed`, `precision`, and `device`, `ranks`, `threads`, `memory`, `output` and `progress`
     as in `execute`. Under mpirun they are collective.
     docs/how-to/questions.md explains them.
 
@@ -410,6 +410,9 @@ class Circuit(ParametricCircuit):
                 )
         read = read_named({name: keywords.pop(name) for name in names}, wanted)
         options = QuestionOptions.of(**keywords)
+        if options.error is not None:
+            problem = "is given, but errors are known only after a run"
+            raise InputError("--error", problem, "give --max-bond with --method peps, mpo or mps")
         is_time = search_time is None or (is_number(search_time) and 0 <= search_time <= LONGEST_SEARCH_S)
         if not is_time:
             raise InputError("--search-time", f"is {search_time!r}", "give seconds")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 from tnplan.common.checks import check_choice, check_count, is_number
@@ -31,6 +32,7 @@ class QuestionKeywords(ResumableKeywords, total=False):
     monte_carlo: MonteCarlo | None
     max_bond: int | None
     cutoff: float | None
+    error: float | None
     state_fidelity: float | None
     seed: int | None
     precision: str
@@ -58,7 +60,8 @@ class QuestionOptions(JobOptions):
     method : {"auto", "contraction", "statevector", "pauli", "mps", "stabilizer", "peps", "mpo"}
         The engine; "auto" takes the one that suits the circuit. "mps" (matrix product states) needs quimb,
         "stabilizer" (Clifford circuits) needs Stim. "peps" (a tensor for each qubit on the graph of the
-        gates) and "mpo" (observables as matrix product operators, by quimb) are taken only where named.
+        gates) and "mpo" (observables as matrix product operators, by quimb) are taken where named, and as
+        `error` says.
     state : str, array or list of str, optional
         The state that the circuit begins with, as in `propagate`; default: all 0. A trace without one is the
         mean over all inputs.
@@ -77,6 +80,11 @@ class QuestionOptions(JobOptions):
     cutoff : float, optional
         The share of its squared norm that such a tensor network may lose with each gate. Default: only
         rounding errors.
+    error : float, optional
+        The largest error of expectation values, overlaps and traces that is wished for. "auto" then takes
+        "mps", "mpo" or "peps" where nothing exact is quick: their bond is raised until the error that is
+        measured is no larger, or until the time or the memory ends. Default: they are taken only where
+        nothing exact fits.
     state_fidelity : float, optional
         If the amplitudes of a state vector do not fit into the memory, they are stored in 16 or 8 bits for
         each real and imaginary part, with at least this estimated fidelity. 1: they are never stored so.
@@ -97,6 +105,7 @@ class QuestionOptions(JobOptions):
     monte_carlo: MonteCarlo | None = None
     max_bond: int | None = None
     cutoff: float | None = None
+    error: float | None = None
     state_fidelity: float | None = None
     seed: int | None = None
     precision: str = "fp64"
@@ -123,6 +132,12 @@ class QuestionOptions(JobOptions):
             check_count("--max-bond", self.max_bond, 1, LARGEST_BOND)
         if self.cutoff is not None and not (is_number(self.cutoff) and 0 <= self.cutoff < 1):
             raise InputError("--cutoff", f"is {self.cutoff!r}", "give 0 or more and less than 1")
+        if self.error is not None and not (is_number(self.error) and 0 < self.error < inf):
+            raise InputError("--error", f"is {self.error!r}", "give a number above 0")
+        if self.error is not None and self.resume:
+            raise InputError(
+                "--resume", "is given, but runs for --error keep nothing", "leave one of them out"
+            )
         wanted = self.state_fidelity
         if wanted is not None and not (is_number(wanted) and 0 < wanted <= 1):
             raise InputError("--state-fidelity", f"is {wanted!r}", "give more than 0 and at most 1")

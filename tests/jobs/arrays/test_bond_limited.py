@@ -86,7 +86,7 @@ def test_bonds_of_a_rank_that_shapes_tell_lose_nothing() -> None:
 def test_larger_limits_come_closer_and_all_is_told() -> None:
     arguments = grid(extent=4, low=-0.3)
     exact = tnplan.contract(*arguments)
-    found = {bond: tnplan.contract(*arguments, max_bond=bond) for bond in (4, 8, 16, 32)}
+    found = {bond: tnplan.contract(*arguments, max_bond=bond, mode="compressed") for bond in (4, 8, 16, 32)}
     errors = [abs(one.value / exact - 1) for one in found.values()]
     assert errors == sorted(errors, reverse=True)
     assert errors[-1] < found[32].error_estimate < 1e-6
@@ -155,17 +155,17 @@ def networks(seed: int, dtype: str) -> Arguments:
 @pytest.mark.filterwarnings("ignore::numpy.exceptions.ComplexWarning")
 def test_the_memory_is_as_predicted_and_refused_below(seed: int, dtype: str) -> None:
     arguments = networks(seed, dtype)
-    found = tnplan.contract(*arguments, max_bond=24)  # what is imported late is there now
+    found = tnplan.contract(*arguments, max_bond=24, mode="compressed")  # what is imported late is there now
     tracemalloc.start()
     try:
-        tnplan.contract(*arguments, max_bond=24)
+        tnplan.contract(*arguments, max_bond=24, mode="compressed")
         peak_bytes = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
     assert found.details["peak_bytes"] == pytest.approx(peak_bytes, rel=0.05, abs=50_000)
     message = re.escape("are needed with max_bond=24; give a smaller")
     with pytest.raises(tnplan.InputError, match=message):
-        tnplan.contract(*arguments, max_bond=24, memory=found.details["peak_bytes"] / 10)
+        tnplan.contract(*arguments, max_bond=24, mode="compressed", memory=found.details["peak_bytes"] / 10)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -271,7 +271,8 @@ def shares(seeds: Iterable[int]) -> dict[str, tuple[int, float]]:
     covered: dict[str, list[bool]] = {"lattice": [], "circuit": [], "graph": []}
     for seed in seeds:
         kind, arguments, bond = case(seed)
-        found, exact = tnplan.contract(*arguments, max_bond=bond), tnplan.contract(*arguments)
+        found = tnplan.contract(*arguments, max_bond=bond, mode="compressed")
+        exact = tnplan.contract(*arguments)
         error = abs(found.value - exact)
         if found.exact:
             assert error <= 1e-11 * abs(exact), seed
@@ -446,7 +447,7 @@ def test_gradients_come_closer_with_the_limit_and_follow_differences() -> None:
     exact = relative_gradients(arguments)
     errors = []
     for bond in (4, 12, 36):
-        gradients = tnplan.contract(*arguments, max_bond=bond).gradients().arrays
+        gradients = tnplan.contract(*arguments, max_bond=bond, mode="compressed").gradients().arrays
         errors.append(max(np.abs(one - other).max() for one, other in zip(gradients, exact, strict=True)))
     assert errors[2] < errors[1] / 50
     assert errors[1] < errors[0] / 5

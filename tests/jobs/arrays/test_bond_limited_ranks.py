@@ -28,7 +28,8 @@ from tnplan.planner.hardware.profile import Tier
 from tnplan.planner.networks.network import PairNetwork
 
 FIRST_SEED = 9_700_000
-CPU: Any = {"device": "cpu", "threads": 1}
+CPU: Any = {"device": "cpu", "threads": 1, "mode": "compressed"}
+"""Boundary contractions: test_boundary.py."""
 
 
 def lattice(seed: int, dtype: str = "float64", side: int = 6, low: float = -0.4) -> Arguments:
@@ -104,7 +105,8 @@ def test_a_rank_makes_its_own_tensors_alone() -> None:
 
 def test_what_devices_need_is_said_before() -> None:
     arguments = lattice(2, side=8)
-    one, two = (BondLimitedContraction.estimate(*arguments, max_bond=16, devices=n) for n in (1, 2))
+    one, two = (BondLimitedContraction.estimate(*arguments, max_bond=16, mode="compressed", devices=n)
+                for n in (1, 2))  # fmt: skip
     assert two.memory_bytes < one.memory_bytes
     assert two.multiply_adds == one.multiply_adds
     found = tnplan.contract(*arguments, max_bond=16, devices=2, **CPU)
@@ -115,7 +117,9 @@ def test_what_devices_need_is_said_before() -> None:
     with pytest.raises(tnplan.InputError, match=r"^memory: allows a rank .* are needed; give a smaller max"):
         tnplan.contract(*arguments, max_bond=16, devices=2, memory=0.9 * two.memory_bytes, **CPU)
     with pytest.raises(tnplan.InputError, match=r"^memory: is .* are needed with max_bond=16"):
-        BondLimitedContraction.estimate(*arguments, max_bond=16, devices=2, memory=0.9 * two.memory_bytes)
+        BondLimitedContraction.estimate(
+            *arguments, max_bond=16, mode="compressed", devices=2, memory=0.9 * two.memory_bytes
+        )
 
 
 def test_an_estimate_has_the_messages(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,7 +200,7 @@ def test_gpus_give_the_value_of_the_cpu() -> None:
     for seed in range(3):
         arguments = lattice(seed)
         alone = tnplan.contract(*arguments, max_bond=8, **CPU)
-        found = tnplan.contract(*arguments, max_bond=8, device="gpu", devices=2)
+        found = tnplan.contract(*arguments, max_bond=8, device="gpu", devices=2, mode="compressed")
         assert found.value == pytest.approx(alone.value, rel=1e-9)
         assert found.details["device"] == "gpu"
 
@@ -213,7 +217,8 @@ def test_decompositions_that_fail_on_gpus_raise(monkeypatch: pytest.MonkeyPatch)
         cut(self, left, right, rank)
 
     monkeypatch.setattr(RankNetwork, "compress", noted)
-    tnplan.contract(*lattice(6), max_bond=8, device="gpu", devices=2, memory="1 GB")
+    options: Any = {"device": "gpu", "devices": 2, "memory": "1 GB", "mode": "compressed"}
+    tnplan.contract(*lattice(6), max_bond=8, **options)
     assert told == {"raise"}
 
 
@@ -227,7 +232,8 @@ def test_ranks_with_a_gpu_each_give_the_value_of_one_core(
     arguments = lattice(seed, dtype)
     alone = tnplan.contract(*arguments, max_bond=8, **CPU)
     strict_cupy.put_in_place(monkeypatch)
-    found = tnplan.contract(*arguments, max_bond=8, device="gpu", devices=devices, memory="1 GB")
+    options: Any = {"device": "gpu", "devices": devices, "memory": "1 GB", "mode": "compressed"}
+    found = tnplan.contract(*arguments, max_bond=8, **options)
     rounding = 1e3 * float(np.finfo(dtype).eps)
     assert found.value == pytest.approx(alone.value, rel=rounding)
     assert found.discarded_weight == pytest.approx(alone.discarded_weight, rel=1e3 * rounding)

@@ -17,7 +17,7 @@ from tnplan.executor.bond_limited.over_ranks import RankNetwork
 from tnplan.executor.device.comm.heartbeat import world_communicator
 from tnplan.jobs.arrays import bond_limited_contraction
 
-OPTIONS: Any = {"max_bond": 8, "device": "cpu", "threads": 1}
+OPTIONS: Any = {"max_bond": 8, "device": "cpu", "threads": 1, "mode": "compressed"}
 
 if __name__ == "__main__":
     world = world_communicator()

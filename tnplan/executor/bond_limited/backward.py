@@ -12,11 +12,15 @@ Array = Any
 
 
 def contract_back(
-    left: int, right: int, new: int, pair: tuple[Array, Array], axes: tuple[int, int], xp: Any,
+    left: int, right: int, new: int, pair: tuple[Array, Array], axes: tuple[int, int] | int, xp: Any,
     found: dict[int, Array],
 ) -> None:  # fmt: skip
-    """A B along one axis: dA = G B and dB = A G over all other axes."""
+    """A B along one axis, or along none: dA = G B and dB = A G over all other axes."""
     (a, b), after = pair, found.pop(new)
+    if isinstance(axes, int):
+        found[left] = xp.tensordot(after, b, ([*range(a.ndim, after.ndim)], [*range(b.ndim)]))
+        found[right] = xp.tensordot(a, after, ([*range(a.ndim)], [*range(a.ndim)]))
+        return
     rest = [[axis for axis in range(one.ndim) if axis != own] for one, own in zip(pair, axes, strict=True)]
     n_left = a.ndim - 1
     right_axes = [*range(n_left, after.ndim)]

@@ -204,8 +204,10 @@ class ShapeLibrary:
         """Another array."""
         return array._by_element()
 
-    def tensordot(self, a: ShapeArray, b: ShapeArray, axes: tuple[int, int]) -> ShapeArray:
+    def tensordot(self, a: ShapeArray, b: ShapeArray, axes: tuple[int, int] | int) -> ShapeArray:
         """As NumPy does it: as a product of matrices, which may be copies."""
+        if isinstance(axes, int):
+            return (a.reshape(-1, 1) @ b.reshape(1, -1)).reshape(*a.shape, *b.shape)
         first = [axis for axis in range(a.ndim) if axis != axes[0]]
         second = [axis for axis in range(b.ndim) if axis != axes[1]]
         left = a.transpose([*first, axes[0]]).reshape(-1, a.shape[axes[0]])

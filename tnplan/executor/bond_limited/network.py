@@ -56,7 +56,15 @@ class CompressBond(NamedTuple):
     rank: int
 
 
-BondLimitedStep = ContractPair | CompressBond
+class CompressRow(NamedTuple):
+    """The bonds of a row of tensors are cut in turn, as those of a matrix product state: each by the singular
+    values that it has in the whole row. The ranks are known to be no more."""
+
+    tensors: tuple[int, ...]
+    ranks: tuple[int, ...]
+
+
+BondLimitedStep = ContractPair | CompressBond | CompressRow
 
 
 @dataclass
@@ -109,9 +117,7 @@ def contract_with_bond_limit(
     if has_gradients:
         network.tape = []
     for network.step, step in enumerate(steps):
-        if isinstance(step, CompressBond):
-            network.compress(*step)
-        elif not network.contract(*step):
+        if not network.take(step):
             return BondLimitedValue(discarded=[share for _, share in network.discarded()])
     ((number, last),) = network.tensors.items()
     output = tuple(network.neighbours[number])
@@ -151,13 +157,22 @@ class BondLimitedNetwork:
         """Random starts of subspace iterations, by their rows."""
         self._factors: dict[tuple[int, int, bool], Array] = {}
         """Reduced factors of a tensor towards a neighbour, by Gram matrices or not."""
+        self._row: tuple[int, ...] = ()
+        """The row whose bonds are cut."""
+
+    def take(self, step: BondLimitedStep) -> bool:
+        """Take a step; False where nothing is left but zeros."""
+        if isinstance(step, ContractPair):
+            return self.contract(*step)
+        (self.compress if isinstance(step, CompressBond) else self.compress_row)(*step)  # type: ignore
+        return True
 
     def contract(self, left: int, right: int, new: int) -> bool:
-        """Contract two tensors and join the bonds that both have with a third; False where nothing is left
-        but zeros."""
+        """Contract two tensors, or multiply them where they have no bond, and join the bonds that both have
+        with a third; False where nothing is left but zeros."""
         names = self.neighbours.pop(left), self.neighbours.pop(right)
         a, b = self.tensors.pop(left), self.tensors.pop(right)
-        axes = names[0].index(right), names[1].index(left)
+        axes: Any = (names[0].index(right), names[1].index(left)) if right in names[0] else 0
         result = self._xp.tensordot(a, b, axes)
         if self.tape is not None:
             self.tape.append(partial(contract_back, left, right, new, (a, b), axes, self._xp))
@@ -226,6 +241,14 @@ class BondLimitedNetwork:
         self._bond_last(right, left)
         self._cut(left, right, rank)
 
+    def compress_row(self, tensors: tuple[int, ...], ranks: tuple[int, ...]) -> None:
+        """Cut the bonds of a row from its first tensor to its last."""
+        self._row = tensors
+        for left, right, rank in zip(tensors, tensors[1:], ranks, strict=False):
+            BondLimitedNetwork.compress(self, left, right, rank)
+        self._row = ()
+        self._factors.clear()
+
     def _cut(self, left: int, right: int, rank: int) -> None:
         """Cut a bond that is the last axis of both tensors."""
         counts = [
@@ -239,6 +262,8 @@ class BondLimitedNetwork:
         needs_qr = not self._needs_qr.isdisjoint((left, right))
         needs_qr |= rank <= self._max_bond and self._cutoff < GRAM_FROM
         by_gram = None if needs_qr else self._by_gram(left, right)
+        if self._row and by_gram is None:  # nor will the rest of the row need factors of Gram matrices
+            self._factors = {key: one for key, one in self._factors.items() if not key[2]}
         pair = by_gram or self._by_qr(left, right, rank)
         for number, projector in zip((left, right), pair, strict=True):
             self._project(number, projector)
@@ -397,6 +422,9 @@ class BondLimitedNetwork:
 
     def _weights(self, number: int, opposite: int) -> list[int]:
         """The neighbours of a tensor that are its weights where its bond with another one is cut."""
+        if self._row:
+            at = 2 * self._row.index(number) - self._row.index(opposite)
+            return [self._row[at]] if 0 <= at < len(self._row) else []
         # Invariant: a neighbour of both ends is a weight of one, at its larger bond. As a weight of both
         # its singular values would count twice, and the cutoff would leave out what matters.
         extents = self._extents(opposite)
@@ -407,12 +435,24 @@ class BondLimitedNetwork:
         ]  # fmt: skip
 
     def _towards(self, number: int, other: int, factor: Callable[[Array], Array]) -> Array:
-        """The reduced factor of a tensor towards a neighbour."""
-        key = number, other, factor == self._gram_factor
-        if key not in self._factors:
-            array = self._xp.moveaxis(self.tensors[number], self.neighbours[number].index(other), -1)
-            self._factors[key] = factor(array.reshape(-1, array.shape[-1])).astype(array.dtype, copy=False)
-        return self._factors[key]
+        """The reduced factor of a tensor towards a neighbour; in a row that of all behind it."""
+        is_gram = factor == self._gram_factor
+        way = [(number, other)]
+        while self._row and (*way[-1], is_gram) not in self._factors:
+            behind = self._weights(*way[-1])
+            if not behind:
+                break
+            way.append((behind[0], way[-1][0]))
+        for one, end in reversed(way):
+            if (one, end, is_gram) in self._factors:
+                continue
+            array, names = self.tensors[one], self.neighbours[one]
+            for mate in self._weights(one, end) if self._row else ():
+                array = times_along(array, names.index(mate), self._factors[mate, one, is_gram])
+            array = self._xp.moveaxis(array, names.index(end), -1)
+            found = factor(array.reshape(-1, array.shape[-1]))
+            self._factors[one, end, is_gram] = found.astype(array.dtype, copy=False)
+        return self._factors[number, other, is_gram]
 
     def _gram_factor(self, matrix: Array) -> Array:
         """R of R^H R = M^H M, in double precision: the Cholesky factor, or M itself where it is wide."""

@@ -21,7 +21,6 @@ from tnplan.executor.bond_limited.network import (
     BondLimitedNetwork,
     BondLimitedStep,
     BondLimitedValue,
-    CompressBond,
 )
 from tnplan.executor.device.protocols.communicator import Communicator, messages
 
@@ -164,6 +163,11 @@ class RankNetwork(BondLimitedNetwork):
         for peer in sorted(answering):
             self._exchange.send(peer, [DONE, int(right in self._needs_qr)])
 
+    def compress_row(self, tensors: tuple[int, ...], ranks: tuple[int, ...]) -> None:
+        """Cut the bonds of a row, where it is this rank's: all of it lies on one."""
+        if self._owners[tensors[0]] == self._rank:
+            super().compress_row(tensors, ranks)
+
     def _extents(self, number: int) -> dict[int, int]:
         if number == self._opposite[0]:
             return self._opposite[1]
@@ -284,7 +288,7 @@ def contract_over_ranks(
     """
     network = RankNetwork(arrays, neighbours, owners, exchange, dtype, limits, xp)
     for network.step, step in enumerate(steps):
-        (network.compress if isinstance(step, CompressBond) else network.contract)(*step)
+        network.take(step)
     of_ranks = exchange.ranks.gather_objects((network.exponent, network.discarded(), network.zero_step))
     discarded = sorted(note for _, notes, _ in of_ranks for note in notes)
     zeros = [zero for *_, zero in of_ranks if zero is not None]

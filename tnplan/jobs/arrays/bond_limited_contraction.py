@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from tnplan.common.arrays import ITEM_BYTES
-from tnplan.common.checks import check_count, is_finite
+from tnplan.common.checks import check_choice, check_count, is_finite
 from tnplan.common.errors import InputError, OverLimitError
 from tnplan.common.shown_text import Printed
 from tnplan.common.system_calls import cores
@@ -22,6 +22,7 @@ from tnplan.executor.bond_limited.network import (
     BondLimitedStep,
     BondLimitedValue,
     CompressBond,
+    CompressRow,
     ContractPair,
     contract_with_bond_limit,
 )
@@ -43,13 +44,21 @@ from tnplan.jobs.arrays.planning import memory_bytes, read_request, stated
 from tnplan.jobs.job_options import LARGEST_RANKS
 from tnplan.planner.hardware.profile import load_profile
 from tnplan.planner.networks.contraction_path import dtype_name
+from tnplan.planner.networks.importers.libraries import sites_in_quimb
 from tnplan.planner.networks.importers.subscripts import EinsumCall
+from tnplan.planner.networks.lattice_sites import Site, sites_of
 from tnplan.planner.networks.network import PairNetwork, largest_component
-from tnplan.planner.search.bond_limited_order import follow, search_order
+from tnplan.planner.search.bond_limited_order import BondLimitedOrder, follow, search_order
 from tnplan.planner.search.bond_limited_owners import owners_of, share_of_time
+from tnplan.planner.search.boundary_order import boundary_order
 
 TOPIC = "bond limits"
 CUTOFF = 1e-10
+MODES = ("auto", "compressed", "boundary")
+SIDES = 2
+WORTH = 4.0
+"""Multiply-adds of a boundary contraction in those of the other order up to which its smaller error is worth
+them: with twice the bond that one takes 6 to 8 times as many."""
 MOST, OF_RATIO, OF_DISCARDED, ROUNDINGS = 4.0, 30.0, 0.6, 1e3
 """What an estimate of an error is made of: see `_error_estimate`. Fitted to the first 1,500 seeds of
 tests/support/bond_limited_cases.py and to larger lattices; its test has other seeds."""
@@ -61,6 +70,15 @@ OBJECTS_BYTES, TENSOR_BYTES = 10_000, 1_950
 OF_GRADIENTS = 1.25
 """The estimate for gradients, in their difference to those at half of the bond: fitted to seeds 1000 to
 1299."""
+
+
+class _Limits(NamedTuple):
+    """How it is contracted: the sites are those that the tensors of the network name."""
+
+    max_bond: int
+    cutoff: float
+    mode: str
+    sites: Sequence[Site | None] | None
 
 
 @dataclass(frozen=True)
@@ -137,7 +155,7 @@ class BondLimitedContraction(Printed):
 
     @staticmethod
     def estimate(
-        network: Any, *arrays: Any, max_bond: int, dtype: str | None = None,
+        network: Any, *arrays: Any, max_bond: int, mode: str = "auto", dtype: str | None = None,
         memory: float | str | None = None, devices: int = 1, threads: int | None = None,
     ) -> BondLimitedEstimate:  # fmt: skip
         """Predict what `contract` takes with a bond limit on a CPU, without contracting.
@@ -153,6 +171,8 @@ class BondLimitedContraction(Printed):
             Arrays, or shapes where `network` is an equation.
         max_bond : int
             The limit of bonds.
+        mode : {"auto", "compressed", "boundary"}
+            As in `contract`.
         dtype : str, optional
             That of the arrays where shapes are given.
         memory : float or str, optional
@@ -183,8 +203,9 @@ class BondLimitedContraction(Printed):
         check_count("devices", devices, 1, LARGEST_RANKS)
         options = ContractionOptions(memory=in_bytes(memory), device="cpu", devices=devices, threads=threads)
         dtype = stated(call, network) if dtype is None else dtype_name(dtype, "dtype")
-        max_bond = check_count("max_bond", max_bond, 2)
-        work = _Work(call, dtype, options, max_bond, CUTOFF)
+        check_choice("mode", mode, MODES)
+        limits = _Limits(check_count("max_bond", max_bond, 2), CUTOFF, mode, sites_in_quimb(network))
+        work = _Work(call, dtype, options, limits)
         work.check_memory()
         return BondLimitedEstimate(work.predicted_s(), work.peak_bytes, work.multiply_adds)
 
@@ -246,12 +267,15 @@ class BondLimitedEstimate(NamedTuple):
 
 
 def contract_bond_limited(
-    network: Any, arrays: Sequence[Any], settings: tuple[Any, ...], max_bond: int | None, cutoff: float | None
-) -> BondLimitedContraction | None:
+    network: Any, arrays: Sequence[Any], settings: tuple[Any, ...], max_bond: int | None,
+    cutoff: float | None, mode: str | None,
+) -> BondLimitedContraction | None:  # fmt: skip
     """Contract a network with a bond limit; the settings are those of `contract_arrays`, and then
     `algebra` and `out`. None where rank 0 in another process has the result."""
     if max_bond is None:
-        raise InputError("cutoff", "is for contractions with a bond limit", "give max_bond, too")
+        place = "mode" if cutoff is None else "cutoff"
+        raise InputError(place, "is for contractions with a bond limit", "give max_bond, too")
+    check_choice("mode", mode := mode or "auto", MODES)
     max_bond = check_count("max_bond", max_bond, 2)
     cutoff = CUTOFF if cutoff is None else cutoff
     if not (is_finite(cutoff) and 0 <= cutoff < 1):
@@ -259,6 +283,7 @@ def contract_bond_limited(
     options = _options(settings)
     call = read_request(network, arrays, takes_shapes=False)
     _check_network(call)
+    limits = _Limits(max_bond, cutoff, mode, sites_in_quimb(network))
     refuse_followed(enumerate(call.operands))
     dtype = computed_dtype(common_dtype(tuple(map(stated_dtype, call.operands))))
     kind = common_kind(call.operands)
@@ -266,12 +291,12 @@ def contract_bond_limited(
     gpu = 0 if gpu is None and options.device == "gpu" else gpu
     options = options.changed(gpu=gpu)
     if options.devices > 1:
-        done = _on_devices(call, dtype, options, max_bond, cutoff)
+        done = _on_devices(call, dtype, options, limits)
         if done is None:
             return None
         work, value, half, device = done
     else:
-        work = _Work(call, dtype, options, max_bond, cutoff, kind)
+        work = _Work(call, dtype, options, limits, kind)
         work.check_memory()
         with work.tensors() as (tensors, exponent, xp):
             value = work.run(tensors, exponent, max_bond, xp)
@@ -280,6 +305,7 @@ def contract_bond_limited(
     details = {
         "half_value": _in_tens(half), "cuts": len(value.discarded), "peak_bytes": work.peak_bytes,
         "multiply_adds": work.multiply_adds, "device": device, "devices": options.devices,
+        "mode": work.mode,
     }  # fmt: skip
     error = _error_estimate(value, half, cutoff, float(np.finfo(dtype).eps))
     return BondLimitedContraction(
@@ -289,7 +315,7 @@ def contract_bond_limited(
 
 
 def _on_devices(
-    call: EinsumCall, dtype: str, options: ContractionOptions, max_bond: int, cutoff: float
+    call: EinsumCall, dtype: str, options: ContractionOptions, limits: _Limits
 ) -> tuple[_Work, BondLimitedValue, BondLimitedValue, str] | None:
     """The values at the limit and at half of it by several devices; None on other ranks than rank 0."""
     # Arrays of a GPU are read in this thread, whose stream they may still be made in.
@@ -297,12 +323,12 @@ def _on_devices(
     made = list[_Work]()
 
     def divide() -> Division:
-        made.append(_Work(call._replace(operands=tuple(arrays)), dtype, options, max_bond, cutoff))
+        made.append(_Work(call._replace(operands=tuple(arrays)), dtype, options, limits))
         return made[0].division()
 
-    limits = [(bond, cutoff) for bond in (max_bond, max_bond // 2)]
+    both = [(bond, limits.cutoff) for bond in (limits.max_bond, limits.max_bond // 2)]
     found = contract_on_devices(
-        divide, PairNetwork(call.network), lambda k: _finite(arrays[k], k, dtype, np), dtype, limits, options
+        divide, PairNetwork(call.network), lambda k: _finite(arrays[k], k, dtype, np), dtype, both, options
     )
     if found is None:
         return None
@@ -315,13 +341,13 @@ class _Work:
     """A network, its arrays and its order: what values and gradients are made of."""
 
     def __init__(
-        self, call: EinsumCall, dtype: str, options: ContractionOptions, max_bond: int, cutoff: float,
+        self, call: EinsumCall, dtype: str, options: ContractionOptions, limits: _Limits,
         kind: ArrayKind = NUMPY_ARRAY,
     ) -> None:  # fmt: skip
         self._operands, self._dtype, self._kind, self._gpu = call.operands, dtype, kind, options.gpu
-        self._threads, self._devices, self._cutoff = options.threads, options.devices, cutoff
+        self._threads, self._devices, self._cutoff = options.threads, options.devices, limits.cutoff
         self._limit = memory_bytes(options, "cpu" if options.gpu is None else "gpu")
-        self.max_bond = max_bond
+        self.max_bond = limits.max_bond
         self.shape = tuple(call.size_dict[index] for index in call.output)
         self._pairs = PairNetwork(call.network)
         # Gram matrices of single precision are made in double precision.
@@ -330,8 +356,16 @@ class _Work:
         if options.memory is not None or options.gpu is not None:  # what is free on a host is that of all
             most *= self._devices
         self.components = [
-            _Component(self._pairs, part, max_bond, most, self._devices) for part in self._pairs.components
+            _Component(self._pairs, part, limits, most, self._devices) for part in self._pairs.components
         ]
+        if limits.mode == "boundary" and self._devices > SIDES:
+            problem = f"is {self._devices}, and a boundary contraction has two sides"
+            raise InputError("devices", problem, "give 1 or 2, or another mode", topic=TOPIC)
+        self.mode = "boundary" if any(one.order.sides for one in self.components) else "compressed"
+        if limits.mode == "boundary" and not any(one.is_lattice for one in self.components):
+            problem = "is 'boundary', but no square lattice is recognised"
+            remedy = "tag tensors with sites of rows and columns as quimb does, or leave it out"
+            raise InputError("mode", problem, remedy, topic=TOPIC)
         self.multiply_adds = sum(component.order.multiply_adds for component in self.components)
         self._peaks = self._peaks_of_devices()
         self.peak_bytes = max(self._peaks)
@@ -511,15 +545,42 @@ class _Component:
     """A connected part of a network, and its order."""
 
     def __init__(
-        self, pairs: PairNetwork, numbers: list[int], max_bond: int, most_elements: float, devices: int
+        self, pairs: PairNetwork, numbers: list[int], limits: _Limits, most_elements: float, devices: int
     ) -> None:
         self._numbers, self._devices = numbers, devices
         self._shapes = pairs.bonds_within(numbers)
         self._bonds = tuple(tuple(bonds.items()) for bonds in self._shapes)
         self.size = sum(prod(bonds.values()) for bonds in self._shapes)
-        self.order = search_order(self._shapes, max_bond, most_elements)
+        # A row is cut from end to end: only the two sides go on at the same time.
+        has_rows = limits.mode == "boundary" or (limits.mode == "auto" and devices <= SIDES)
+        of_rows = self._by_rows(pairs, limits) if has_rows else None
+        self.is_lattice = of_rows is not None
+        self.order = self._chosen(of_rows, limits, most_elements)
         self.owners = owners_of(self._shapes, self.order, devices)
         self.part = len(numbers), self.order, self.owners
+        rows = tuple((pair, tuple(row for row, _ in found)) for pair, found in self.order.rows.items())
+        self._order_key = tuple(self.order.pairs), rows if self.order.sides else None
+
+    def _by_rows(self, pairs: PairNetwork, limits: _Limits) -> BondLimitedOrder | None:
+        """The order of a boundary contraction; None where this is no lattice."""
+        n_arrays = sum(number < pairs.n_arrays for number in self._numbers)
+        named = limits.sites and [
+            limits.sites[number] if number < pairs.n_arrays else None for number in self._numbers
+        ]
+        sites = sites_of(self._shapes, n_arrays, named)
+        return None if sites is None else boundary_order(self._shapes, sites, limits.max_bond)
+
+    def _chosen(
+        self, of_rows: BondLimitedOrder | None, limits: _Limits, most_elements: float
+    ) -> BondLimitedOrder:
+        """The order by rows where it is asked for, or fits and its smaller error is worth its work."""
+        if of_rows is not None and limits.mode == "boundary":
+            return of_rows
+        other = search_order(self._shapes, limits.max_bond, most_elements)
+        if of_rows is None or of_rows.peak_elements > most_elements:
+            return other
+        is_cut = any(other.compressions)
+        return of_rows if is_cut and of_rows.multiply_adds <= WORTH * other.multiply_adds else other
 
     def tensors_of(self, rank: int) -> list[int]:
         """The tensors that a rank has, by their number in the network."""
@@ -529,16 +590,16 @@ class _Component:
         """What the steps take of each device."""
         if self._devices == 1:
             return [self.work(max_bond, dtype)]
-        works = _works_of_ranks(self._bonds, tuple(self.order.pairs), max_bond, dtype, tuple(self.owners))
+        works = _works_of_ranks(self._bonds, self._order_key, max_bond, dtype, tuple(self.owners))
         return works + [StepWork()] * (self._devices - len(works))
 
     def steps(self, max_bond: int, dtype: str) -> list[BondLimitedStep]:
         """The steps with a limit, in the order that was found."""
-        return _steps(self._bonds, tuple(self.order.pairs), max_bond, dtype)[0]
+        return _steps(self._bonds, self._order_key, max_bond, dtype)[0]
 
     def work(self, max_bond: int, dtype: str) -> StepWork:
         """What the steps take with a limit, by their shapes."""
-        return _steps(self._bonds, tuple(self.order.pairs), max_bond, dtype)[1]
+        return _steps(self._bonds, self._order_key, max_bond, dtype)[1]
 
     def numbered(self, found: Sequence[Any]) -> dict[int, Any]:
         """Of each tensor by its number in the network."""
@@ -554,27 +615,31 @@ class _Component:
         return contract_with_bond_limit(own, neighbours, steps, max_bond, cutoff, xp, has_gradients)
 
 
+_OrderKey = tuple[tuple[tuple[int, int], ...], tuple[tuple[int, tuple[tuple[int, ...], ...]], ...] | None]
+"""The pairs of an order, and its rows by the numbers of pairs."""
+
+
 @lru_cache(256)
 def _works_of_ranks(
-    bonds: tuple[tuple[tuple[int, int], ...], ...], pairs: tuple[tuple[int, int], ...], max_bond: int,
-    dtype: str, owners: tuple[int, ...],
+    bonds: tuple[tuple[tuple[int, int], ...], ...], order: _OrderKey, max_bond: int, dtype: str,
+    owners: tuple[int, ...],
 ) -> list[StepWork]:  # fmt: skip
     """What the steps take of each rank that has tensors."""
-    steps, _ = _steps(bonds, pairs, max_bond, dtype)
+    steps, _ = _steps(bonds, order, max_bond, dtype)
     return dry_run_over_ranks([*map(dict, bonds)], steps, max_bond, dtype, owners)
 
 
 @lru_cache(256)
 def _steps(
-    bonds: tuple[tuple[tuple[int, int], ...], ...], pairs: tuple[tuple[int, int], ...], max_bond: int,
-    dtype: str,
-) -> tuple[list[BondLimitedStep], StepWork]:  # fmt: skip
+    bonds: tuple[tuple[tuple[int, int], ...], ...], order: _OrderKey, max_bond: int, dtype: str
+) -> tuple[list[BondLimitedStep], StepWork]:
     """The steps of an order with a limit, and what they take."""
-    shapes = [*map(dict, bonds)]
-    order = follow(shapes, [*pairs], max_bond)
+    shapes, (pairs, rows) = [*map(dict, bonds)], order
+    found = follow(shapes, [*pairs], max_bond, rows=None if rows is None else dict(rows))
     steps: list[BondLimitedStep] = []
-    for new, (pair, cuts) in enumerate(zip(order.pairs, order.compressions, strict=True), len(shapes)):
-        steps += [ContractPair(*pair, new), *(CompressBond(*cut) for cut in cuts)]
+    for number, (pair, cuts) in enumerate(zip(found.pairs, found.compressions, strict=True)):
+        steps += [ContractPair(*pair, len(shapes) + number), *(CompressBond(*cut) for cut in cuts)]
+        steps += [CompressRow(*row) for row in found.rows.get(number, ())]
     return steps, dry_run(shapes, steps, max_bond, dtype)
 
 

@@ -7,8 +7,9 @@ trees from the middle or from an end, and greedy ones. Each is followed symbolic
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import pairwise
 from math import floor, log2, prod
 from random import Random
 from typing import Any
@@ -19,6 +20,7 @@ Pairs = list[tuple[int, int]]
 """Two tensors each; of contractions, in turn, each result has the next number."""
 Cuts = list[tuple[int, int, int]]
 """Two tensors whose bond is cut, and the rank that it has at most by the shapes of what they are made of."""
+Rows = dict[int, list[tuple[tuple[int, ...], tuple[int, ...]]]]
 DECOMPOSITION = 20
 """Multiply-adds of singular values in those of a product of square matrices of the size."""
 TRIAL_MADDS = 3e6
@@ -44,6 +46,11 @@ class BondLimitedOrder:
         The numbers of all operands of contractions, which gradients keep.
     step_madds : list of float
         The multiply-adds of each pair with what is then cut.
+    rows : dict of int to list of (tuple of int, tuple of int)
+        Of a boundary contraction, by the number of the pair before: the rows of tensors whose bonds are cut,
+        and the ranks of these.
+    sides : list of int
+        There, of each tensor and each result: 1 on the second side, or 0.
     """
 
     pairs: Pairs
@@ -52,6 +59,8 @@ class BondLimitedOrder:
     peak_elements: int
     operand_elements: int
     step_madds: list[float]
+    rows: Rows = field(default_factory=dict)
+    sides: list[int] = field(default_factory=list)
 
 
 class _Shapes:
@@ -99,15 +108,15 @@ class _Shapes:
         self.new += 1
         return new
 
-    def compress(self, left: int, right: int) -> int:
+    def compress(self, left: int, right: int, of_row: int | None = None) -> int:
         """Cut a bond to the limit; the rank that it has at most, or 0 where it is not larger."""
         bond = self.bonds[left][right]
         if bond <= self._max_bond:
             return 0
         sizes = [self._sizes[left], self._sizes[right]]
         ranks = [min(bond, size // bond) for size in sizes]
-        rank = min(ranks)
-        if self.ranks is not None and rank > self._max_bond:
+        rank = min(ranks) if of_row is None else of_row
+        if of_row is None and self.ranks is not None and rank > self._max_bond:
             rank = min(rank, self.ranks.of_bond(left, right, self.bonds))
         if min(ranks) <= self._max_bond:  # all of one tensor goes to the other
             new = min(ranks)
@@ -131,11 +140,25 @@ class _Shapes:
             self.ranks.cut(left, right, new)
         return rank
 
+    def compress_row(self, tensors: tuple[int, ...]) -> tuple[int, ...]:
+        """Cut the bonds of a row; the ranks that they have at most."""
+        bonds = [self.bonds[left][right] for left, right in pairwise(tensors)]
+        limits = [1]  # by the bonds of all tensors on the right
+        for number, near, far in zip(tensors[:0:-1], bonds[::-1], [1, *bonds[:0:-1]], strict=True):
+            limits.append(min(near, limits[-1] * (self._sizes[number] // (near * far))))
+        ranks = list[int]()
+        for (left, right), limit in zip(pairwise(tensors), limits[:0:-1], strict=True):
+            bond = self.bonds[left][right]
+            ranks.append(min(bond, limit, self._sizes[left] // bond))
+            self.compress(left, right, ranks[-1])
+        return tuple(ranks)
+
 
 def follow(
-    network: Sequence[Mapping[int, int]], pairs: Pairs, max_bond: int, has_ranks: bool = True
-) -> BondLimitedOrder:
-    """Contract pairs symbolically; bonds beyond the limit are cut behind each.
+    network: Sequence[Mapping[int, int]], pairs: Pairs, max_bond: int, has_ranks: bool = True,
+    rows: Mapping[int, tuple[tuple[int, ...], ...]] | None = None, sides: Sequence[int] = (),
+) -> BondLimitedOrder:  # fmt: skip
+    """Contract pairs symbolically; bonds beyond the limit are cut behind each, or only those of rows.
 
     Parameters
     ----------
@@ -144,19 +167,30 @@ def follow(
         indices have negative numbers.
     """
     shapes = _Shapes(network, max_bond)
-    shapes.ranks = BondRanks(network) if has_ranks else None
+    shapes.ranks = BondRanks(network) if has_ranks and rows is None else None
     partners = {one: other for pair in pairs for one, other in (pair, pair[::-1])}
-    compressions, step_madds = [], []
-    for left, right in pairs:
+    compressions, step_madds, cut_rows = [], [], Rows()
+    for number, (left, right) in enumerate(pairs):
         before = shapes.multiply_adds
         new = shapes.contract(left, right)
         # A bond whose tensors are contracted with each other next is summed sooner than it is cut.
-        ends = [other for other in shapes.bonds[new] if other >= 0 and partners.get(new) != other]
+        ends = [] if rows is not None else [
+            other for other in shapes.bonds[new] if other >= 0 and partners.get(new) != other
+        ]  # fmt: skip
         cuts = [(new, other, shapes.compress(new, other)) for other in ends]
         compressions.append([cut for cut in cuts if cut[2]])
+        if rows is not None and number in rows:
+            cut_rows[number] = [(row, shapes.compress_row(row)) for row in rows[number]]
         step_madds.append(shapes.multiply_adds - before)
     return BondLimitedOrder(
-        pairs, compressions, shapes.multiply_adds, shapes.peak, shapes.operands, step_madds
+        pairs,
+        compressions,
+        shapes.multiply_adds,
+        shapes.peak,
+        shapes.operands,
+        step_madds,
+        cut_rows,
+        [*sides],
     )
 
 

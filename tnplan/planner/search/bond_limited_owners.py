@@ -27,6 +27,8 @@ def owners_of(network: Sequence[Mapping[int, int]], order: BondLimitedOrder, cou
     n = len(network)
     if count == 1:
         return [0] * (n + len(order.pairs))
+    if order.sides:  # rows are cut as a whole: each side is one rank's
+        return order.sides
     pairs, works = order.pairs, [STEP_MADDS + work for work in order.step_madds]
     total = [0.0] * n
     for (left, right), work in zip(pairs, works, strict=True):

@@ -275,3 +275,17 @@ def from_quimb(network: Any) -> tuple[Network, list[Any]]:
     }
     output = tuple(names[index] for index in network.outer_inds())
     return Network(inputs, output, sizes), [tensor.data for tensor in tensors]
+
+
+def sites_in_quimb(network: Any) -> list[tuple[int, int] | None] | None:
+    """Of each tensor the row and the column that a tag of quimb names; None where sites have no two numbers."""
+    sites = getattr(network, "sites", None)
+    if not is_quimb_network(network) or not sites or not hasattr(network, "site_tag"):
+        return None
+    if not all(isinstance(site, tuple) and [*map(type, site)] == [int, int] for site in sites):
+        return None
+    named = {network.site_tag(site): site for site in sites}
+    return [
+        next((named[tag] for tag in tensor.tags if tag in named), None)
+        for tensor in network.tensor_map.values()
+    ]
