@@ -15,6 +15,7 @@ import pytest
 from tests.support.contraction.fused import TOLERANCE, arrays_of, normal, random_chain
 from tests.support.kernels.exponent_emulator import HAS_EMULATOR
 from tests.support.kernels.gpus import needs_gpus
+from tests.support.slow import slow_after
 from tnplan.executor.device.protocols.device import AdjointShape
 from tnplan.jobs.calibration import chain_shape
 from tnplan.planner.hardware.fusion_tile import ADJOINT_STAGES, ADJOINT_TILE_BYTES, fused_tile
@@ -108,7 +109,7 @@ def check(
             assert np.all(np.abs(one - value) <= TOLERANCE[dtype] * scale), shape
 
 
-@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("dtype", slow_after(2, TOLERANCE))
 @pytest.mark.parametrize("runner", RUNNERS)
 def test_random_chains(runner, dtype, monkeypatch):
     chance, rng = random.Random(7), np.random.default_rng(7)

@@ -26,6 +26,7 @@ from tests.support.contraction.algebras import (
 from tests.support.kernels.exponent_emulator import HAS_EMULATOR
 from tests.support.kernels.gpus import needs_gpus
 from tests.support.networks import eager_profile
+from tests.support.slow import slow_but
 from tnplan.executor.contraction.run.compiled_program import CompiledProgram
 from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.device.cpu.algebra import algebra_of
@@ -36,7 +37,7 @@ GPU: dict[str, Any] = {"device": "gpu"}
 
 
 @pytest.mark.skipif(not HAS_EMULATOR, reason="needs g++ and CuPy")
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", slow_but(("residues", "max-plus", "optima"), NAMES))
 def test_random_networks_by_emulated_kernels(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """On one rank and on two, sliced too; a modulus that changes between runs is read anew."""
     from tests.support.kernels.algebra_emulator import EmulatedAlgebraDevice, emulate, launched

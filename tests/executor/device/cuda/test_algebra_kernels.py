@@ -10,13 +10,14 @@ import pytest
 
 from tests.support.contraction.algebras import PRIMES, make, values
 from tests.support.kernels.emulator import EmulatedKernels, needs_compiler, source
+from tests.support.slow import slow_after
 from tnplan.executor.device.cpu.algebra import Algebra, Tropical, algebra_of
 
 pytestmark = [
     needs_compiler,
     pytest.mark.skipif(find_spec("cupy") is None, reason="needs CuPy, which brings the compiler"),
 ]
-NAMES = ["max-plus", "min-plus", "boolean", "residues", "optima", "max-plus in float32"]
+NAMES = slow_after(3, ["residues", "optima", "max-plus in float32", "max-plus", "min-plus", "boolean"])
 SIZES = [
     (1, 1, 1, 1), (2, 3, 5, 7), (1, 130, 70, 33), (3, 9, 17, 200), (1, 8, 300, 64), (1, 1, 2, 1300),
     (2, 40, 12, 90), (1, 64, 64, 600),
