@@ -83,7 +83,7 @@ class QuestionOptions(JobOptions):
     error : float, optional
         The largest error of expectation values, overlaps and traces that is wished for. "auto" then takes
         "mps", "mpo" or "peps" where nothing exact is quick: their bond is raised until the error that is
-        measured is no larger, or until the time or the memory ends. Default: they are taken only where
+        measured is as small, or until the time or the memory ends. Default: they are taken only where
         nothing exact fits.
     state_fidelity : float, optional
         If the amplitudes of a state vector do not fit into the memory, they are stored in 16 or 8 bits for

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from tnplan.executor.sbd.basis.integral_arrays import from_arrays
 
 from tests.support.engines.sbd import random_integrals
 from tests.support.engines.sbd_growth import PLENTY, chain, every_determinant, on_workers
@@ -20,7 +19,7 @@ from tests.support.kernels.emulator import needs_compiler
 from tests.support.kernels.gpus import needs_gpus
 from tnplan.common.errors import InputError
 from tnplan.executor.sbd.basis.determinants import DeterminantList
-from tnplan.executor.sbd.basis.integrals import Integrals, dense_two
+from tnplan.executor.sbd.basis.integrals import Integrals, dense_two, from_arrays
 from tnplan.executor.sbd.selected_ci import shards as shards_module
 from tnplan.executor.sbd.selected_ci.connections import (
     OutsideSum,

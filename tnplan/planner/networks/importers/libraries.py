@@ -278,7 +278,7 @@ def from_quimb(network: Any) -> tuple[Network, list[Any]]:
 
 
 def sites_in_quimb(network: Any) -> list[tuple[int, int] | None] | None:
-    """Of each tensor the row and the column that a tag of quimb names; None where sites have no two numbers."""
+    """The row and the column of each tensor, from its tag; None where sites of quimb have no two numbers."""
     sites = getattr(network, "sites", None)
     if not is_quimb_network(network) or not sites or not hasattr(network, "site_tag"):
         return None
