@@ -92,6 +92,20 @@ def test_values_just_beside_the_bound() -> None:
                 round_trip(array, bound, "absolute", setting)
 
 
+@pytest.mark.parametrize("setting", ["fast", "small"])
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+def test_the_bound_is_of_each_part_by_itself(dtype: str, setting: str) -> None:
+    r = np.random.default_rng(7)
+    array = (r.normal(size=20_000) + 1e-3j * r.normal(size=20_000)).astype(dtype)
+    again = decompress(compress(array, 1e-2, setting=setting))
+    holds_bound(array, again, 1e-2, "range")
+    assert np.abs(again.imag - array.imag).max() <= 1e-2 * np.ptp(array.imag)
+    # A complex number as a whole may err by up to sqrt(2) of an absolute bound.
+    again = decompress(compress(array, 1e-4, mode="absolute", setting=setting))
+    holds_bound(array, again, 1e-4, "absolute")
+    assert 1.3e-4 < np.abs(again - array).max() <= 1.42e-4
+
+
 def test_shapes_and_strides() -> None:
     cube = make_array("normal", 4096, "complex64", 1).reshape(16, 16, 16)
     for array in (cube, cube[::2, ::-3], cube.T, cube[0, 0, 0], np.asfortranarray(cube), cube[:0]):

@@ -28,7 +28,9 @@ def compress(
     bound : float
         The largest error; 0 is lossless.
     mode : {"range", "absolute", "pointwise"}
-        |x - x'| <= bound * (greatest - least finite value of that part), <= bound, or <= bound * |x|.
+        For x a real or an imaginary part by itself: |x - x'| <= bound * (greatest - least finite value of
+        that part), <= bound, or <= bound * |x|. So a complex number may err by sqrt(2) times an absolute
+        bound.
     setting : {"auto", "fast", "small"}
         Coding that is fast, or that gives small files; "auto" tries both on a sample.
     nonfinite : {"keep", "refuse"}

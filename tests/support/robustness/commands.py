@@ -32,6 +32,7 @@ ON_RANKS = (
     f"sbd-qubits w.txt b.txt {CPU} -o out.npz",
     f"statevector big.qsim --observable Z0 {CPU} --save state.json -o out.json",
     *([f"sqd both.json h.fcidump --seed 1 --max-iterations 3 {CPU} -o out.npz"] if HAS_ADDON else []),
+    "calibrate --base cpu --device cpu --size 1MiB --dtype complex64 -o out.toml",
 )
 """Commands that mpirun may start on several ranks."""
 COMMANDS = (
@@ -41,6 +42,7 @@ COMMANDS = (
     "search wide.json --max-tensor 2^20 --method greedy --time 1 -o out.json",
     "plan path.json -o out.json",
     "show one.json --plot out.svg",
+    "slurm one.json -o out.sh",
     "report path.json --devices 1,2 --hardware h.toml --html out.html",
     *(line.replace("two.json", "one.json") for line in ON_RANKS),
     "count independent-sets graph.txt",
@@ -48,7 +50,6 @@ COMMANDS = (
     "estimate big.qsim --sample 10",
     "compress large.npy -o out.tnz",
     "decompress large.npy.tnz -o out.npy",
-    "calibrate --base cpu --device cpu --size 1MiB --dtype complex64 -o out.toml",
     "warmup --device cpu",
 )
 QUBITS = 20

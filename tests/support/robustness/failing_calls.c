@@ -1,7 +1,7 @@
 /* Calls of the C library that fail, for LD_PRELOAD.
 
    Calls on files below the folder FAULT_FOLDER are counted, by kind, in the file FAULT_COUNTS, which all
-   processes of a job share. From its FAULT_FIRST-th time on the call of kind FAULT_CALL fails FAULT_TIMES
+   processes of a job share: a row for those that are no ranks, and one for each rank. From its FAULT_FIRST-th time on the call of kind FAULT_CALL fails FAULT_TIMES
    times with errno FAULT_ERRNO. A write whose errno is 0 writes half. FAULT_RANK: on this rank alone. */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -33,11 +33,11 @@ static long first = 1, times;
 __attribute__((constructor)) static void begin(void) {
     const char *file = getenv("FAULT_COUNTS"), *call = getenv("FAULT_CALL"), *rank = getenv("FAULT_RANK");
     const char *own = getenv("PMI_RANK"), *below = getenv("FAULT_FOLDER");
-    if (!file || !below || (rank && (!own || strcmp(rank, own))))
+    if (!file || !below)
         return;
     strncpy(folder, below, sizeof folder - 1);
     for (int kind = 0; call && kind < N_KINDS; kind++)
-        if (!strcmp(call, KINDS[kind]))
+        if (!strcmp(call, KINDS[kind]) && (!rank || (own && !strcmp(rank, own))))
             chosen = kind;
     if (chosen >= 0) {
         code = atoi(getenv("FAULT_ERRNO"));
@@ -47,10 +47,12 @@ __attribute__((constructor)) static void begin(void) {
     int handle = syscall(SYS_openat, AT_FDCWD, file, O_RDWR | O_CLOEXEC, 0);
     if (handle < 0)
         return;
-    void *shared = mmap(NULL, N_KINDS * sizeof *counts, PROT_READ | PROT_WRITE, MAP_SHARED, handle, 0);
+    int row = own ? atoi(own) + 1 : 0;
+    size_t bytes = (row + 1) * N_KINDS * sizeof *counts;
+    void *shared = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, handle, 0);
     syscall(SYS_close, handle);
     if (shared != MAP_FAILED)
-        counts = shared;
+        counts = (long *)shared + row * N_KINDS;
 }
 
 static int is_below(const char *path) {

@@ -95,6 +95,30 @@ def interrupt(made: Cluster, random: Random) -> None:
         os.kill(process, signal.SIGINT)
 
 
+def terminate(made: Cluster, random: Random) -> None:
+    """SIGTERM of the launcher."""
+    for process in made.hosts[0].processes("mpirun"):
+        os.kill(process, signal.SIGTERM)
+
+
+def stop_ranks(made: Cluster, random: Random) -> None:
+    """SIGTERM of all ranks, as a scheduler sends it."""
+    _tell_ranks(made, signal.SIGTERM)
+
+
+def warn_ranks(made: Cluster, random: Random) -> None:
+    """SIGUSR1 of all ranks, as a scheduler sends it before the time is over."""
+    _tell_ranks(made, signal.SIGUSR1)
+
+
+def _tell_ranks(made: Cluster, number: int) -> None:
+    ranks = ranks_of(made)
+    if not ranks:
+        raise IndexError("no rank is there")
+    for process in ranks:
+        os.kill(process, number)
+
+
 @dataclass(frozen=True)
 class Fault:
     """What is done to a job, when, and the status with which it is to end (None: any but 0)."""

@@ -21,6 +21,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.heeded_signals import heeded
 from tests.support.mpirun import MPIRUN, open_mpi
 from tests.support.root import ROOT
 
@@ -96,10 +97,11 @@ class Cluster:
         folder = [] if cwd is None else ["-wdir", str(cwd)]
         command = [*start, *folder, "-n", str(sum(counts)), sys.executable, *map(str, arguments)]
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **settings, **variables}
-        job = subprocess.Popen(
-            self.hosts[0].enter(*command), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            env=environment, start_new_session=True,
-        )  # fmt: skip
+        with heeded(signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+            job = subprocess.Popen(
+                self.hosts[0].enter(*command), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                env=environment, start_new_session=True,
+            )  # fmt: skip
         self.jobs.append(job)
         return job
 
