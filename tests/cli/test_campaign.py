@@ -13,8 +13,10 @@ import pytest
 from tests.support.effort import repeats
 from tests.support.mpirun import mpirun, needs_mpi
 from tests.support.robustness.campaign import CALLS, Campaign, built_failing_calls, needs_failing_calls
+from tests.support.robustness.commands import COMMANDS, HAS_ADDON, ON_RANKS
 from tests.support.root import ROOT
 from tests.support.slow import slow_after
+from tnplan.cli import main
 
 SEED = 65
 CIRCUIT = "2\n0 h 0\n1 cz 0 1\n"
@@ -24,6 +26,12 @@ LINE = "statevector c.qsim --observable Z1 --device cpu --threads 1 -o r.json"
 @pytest.fixture(scope="module")
 def campaign(tmp_path_factory: pytest.TempPathFactory) -> Campaign:
     return Campaign(tmp_path_factory.mktemp("campaign"), SEED)
+
+
+def test_every_command_has_faults_and_all_of_ranks_have_them_on_two_hosts() -> None:
+    without = set() if HAS_ADDON else {"sqd"}
+    assert {line.split()[0] for line in COMMANDS} == set(main.COMMANDS) - without
+    assert {line.split()[0] for line in ON_RANKS} == set(main.ON_RANKS) - without
 
 
 @pytest.mark.slow
