@@ -113,10 +113,10 @@ def test_what_has_no_bond_to_raise_is_refused() -> None:
     refused: list[tuple[Any, str]] = [
         (lambda: circuit().expectation("Z0", error=0), r"^error: is 0; give a number above 0"),
         (lambda: circuit().expectation("Z0", error=float("nan")), r"^error: is nan"),
-        (lambda: circuit().expectation("Z0", error=1e-3, method="statevector"), r"^error: .* no bond to raise"),
+        (lambda: circuit().expectation("Z0", error=1e-3, method="statevector"), "no bond to raise"),
         (lambda: circuit().sample(9, error=1e-3), r"^error: is for expectation values, overlaps and traces"),
         (lambda: circuit().estimate(expectation="Z0", error=1e-3), r"^error: is given, but errors are known"),
-        (lambda: circuit().expectation("Z0", error=1e-3, method="peps", memory=500), r"^circuit: needs bonds"),
+        (lambda: circuit().expectation("Z0", error=1e-3, method="peps", memory=500), "^circuit: needs bonds"),
     ]  # fmt: skip
     for question, message in refused:
         with pytest.raises(tnplan.InputError, match=message):

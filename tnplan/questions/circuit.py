@@ -55,8 +55,8 @@ class Circuit(ParametricCircuit):
     Each question is a method that gives a `CircuitAnswer`. All take the same options as keywords: `method`
     ("auto", "contraction", "statevector", "pauli", "mps", "stabilizer", "peps" or "mpo"), `state` (that the
     circuit begins with), `depolarizing`, `trajectories`, `truncation`, `monte_carlo`, `max_bond`, `cutoff`,
-    `error`, `state_fidelity`, `seed`, `precision`, and `device`, `ranks`, `threads`, `memory`, `output` and `progress`
-    as in `execute`. Under mpirun they are collective.
+    `error`, `state_fidelity`, `seed`, `precision`, and `device`, `ranks`, `threads`, `memory`, `output` and
+    `progress` as in `execute`. Under mpirun they are collective.
     docs/how-to/questions.md explains them.
 
     Parameters

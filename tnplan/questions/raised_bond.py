@@ -1,8 +1,8 @@
 """Approximate answers whose bond is raised until the error is small enough, or until the budget ends.
 
 They come where an error is asked for and nothing exact is quick, or where nothing exact fits. Matrix product
-states, matrix product operators and PEPS run by turns with equal bonds, as far as they answer the question. One
-whose error is far above that of another, or which is not limited by its bond, is not run again.
+states, PEPS and matrix product operators run by turns with equal bonds, as far as they answer the question.
+One whose error is far above that of another, or which is not limited by its bond, is not run again.
 """
 
 from __future__ import annotations

@@ -164,7 +164,7 @@ class BondLimitedNetwork:
         """Take a step; False where nothing is left but zeros."""
         if isinstance(step, ContractPair):
             return self.contract(*step)
-        (self.compress if isinstance(step, CompressBond) else self.compress_row)(*step)  # type: ignore
+        (self.compress if isinstance(step, CompressBond) else self.compress_row)(*step)
         return True
 
     def contract(self, left: int, right: int, new: int) -> bool:

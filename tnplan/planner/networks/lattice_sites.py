@@ -1,8 +1,8 @@
-"""The rows and columns of a network that is a square lattice: from the sites that it names, or from its graph.
+"""The rows and columns of a network that is a square lattice: by the sites that it names, or by its graph.
 
-A graph is a lattice if its distances from corners are: in a box of extents n, the coordinate of a vertex along
-the edge from corner o to corner a is (d(o, v) - d(a, v) + d(o, a)) / 2. Boxes of few layers, such as norms of
-PEPS, are lattices with several tensors on a site.
+A graph is a lattice if its distances from corners are: in a box, the coordinate of a vertex along the edge
+from corner o to corner a is (d(o, v) - d(a, v) + d(o, a)) / 2. Boxes of few layers, such as norms of PEPS,
+are lattices with several tensors on a site.
 """
 
 from __future__ import annotations

@@ -278,7 +278,7 @@ def from_quimb(network: Any) -> tuple[Network, list[Any]]:
 
 
 def sites_in_quimb(network: Any) -> list[tuple[int, int] | None] | None:
-    """Of each tensor the row and the column that a tag of quimb names; None where sites have no two numbers."""
+    """Of each tensor the row and the column that its tag names; None where sites have no two numbers."""
     sites = getattr(network, "sites", None)
     if not is_quimb_network(network) or not sites or not hasattr(network, "site_tag"):
         return None
