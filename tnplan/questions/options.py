@@ -82,8 +82,8 @@ class QuestionOptions(JobOptions):
         rounding errors.
     error : float, optional
         The largest error of expectation values, overlaps and traces that is wished for. "auto" then takes
-        "mps", "mpo" or "peps" where nothing exact is quick: their bond is raised until the error that is
-        measured is no larger, or until the time or the memory ends. Default: they are taken only where
+        "mps", "mpo" or "peps" where nothing exact is quick: their bond is raised until the measured error is
+        as small, or until the time or the memory ends. Default: they are taken only where
         nothing exact fits.
     state_fidelity : float, optional
         If the amplitudes of a state vector do not fit into the memory, they are stored in 16 or 8 bits for
