@@ -229,14 +229,15 @@ def test_questions(question: dict[str, Any]) -> None:
 
 
 def test_methods(question: dict[str, Any]) -> None:
+    assert run_example("methods.md", 0, **question)["near"].value == pytest.approx(1)
     if find_spec("quimb") is not None:
-        chain = run_example("methods.md", 0, **question)["chain"]
+        chain = run_example("methods.md", 1, **question)["chain"]
         assert (chain.value, chain.error_kind) == (pytest.approx(1), "estimate")
-        assert run_example("methods.md", 2, **question)["fidelity"] == pytest.approx(1)
-    assert run_example("methods.md", 1, **question)["pairs"].value == pytest.approx(1)
-    large = run_example("methods.md", 4, **question)["found"]
+        assert run_example("methods.md", 3, **question)["fidelity"] == pytest.approx(1)
+    assert run_example("methods.md", 2, **question)["pairs"].value == pytest.approx(1)
+    large = run_example("methods.md", 5, **question)["found"]
     assert (large.value, large.error_kind) == (pytest.approx(1), "exact")
-    sampled = run_example("methods.md", 3, **question)["found"]
+    sampled = run_example("methods.md", 4, **question)["found"]
     assert sampled.value == pytest.approx([1, 0])
     assert (sampled.method, sampled.error_kind) == ("pauli", "exact")
 

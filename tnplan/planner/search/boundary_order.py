@@ -15,7 +15,7 @@ from tnplan.planner.networks.lattice_sites import Site
 from tnplan.planner.search.bond_limited_order import BondLimitedOrder, Pairs, follow
 
 
-class _Plan(NamedTuple):
+class _RowPlan(NamedTuple):
     """Pairs in turn, the rows that are cut behind some, and the side of each tensor: 1, or 0 for the rest."""
 
     pairs: Pairs
@@ -40,7 +40,7 @@ def boundary_order(
     return min(orders, key=lambda order: order.multiply_adds)
 
 
-def _plan(network: Sequence[Mapping[int, int]], sites: Sequence[tuple[int, ...]]) -> _Plan:
+def _plan(network: Sequence[Mapping[int, int]], sites: Sequence[tuple[int, ...]]) -> _RowPlan:
     """The order by rows."""
     lattice: dict[int, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
     for number, (row, column) in enumerate(sites):
@@ -48,7 +48,7 @@ def _plan(network: Sequence[Mapping[int, int]], sites: Sequence[tuple[int, ...]]
     numbers = sorted(lattice)
     middle = len(numbers) // 2
     sides = [0] * len(network)
-    plan = _Plan([], {}, sides)
+    plan = _RowPlan([], {}, sides)
     neighbours = {n: {other for other in ends if other >= 0} for n, ends in enumerate(network)}
 
     def contract(tensors: list[int], side: int) -> int:
