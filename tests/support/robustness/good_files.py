@@ -51,7 +51,7 @@ ANSWER = f"expectation c.qsim --file o.txt --method pauli {CPU} -o e.json"
 SAMPLED = f"pauli c.qsim --observable Z2 --max-terms 1 --repetitions 5 {CPU} -o m.json"
 GROWTH = f"sbd h.fcidump --grow {CPU} -o g.npz"
 QUBITS = f"sbd-qubits w.txt b.txt {CPU} -o k.npz"
-SEARCH = "search lattice.json --max-tensor 2^6 --minimize flops --time 0.01 --resume -o p.json"
+SEARCH = "search lattice.json --max-tensor 2^2 --minimize flops --time 0.01 --resume -o p.json"
 """With --resume: a search from the beginning keeps nothing while its kernels are compiled."""
 
 

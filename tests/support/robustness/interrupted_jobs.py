@@ -101,7 +101,7 @@ SQD = (
 ANSWER = f"expectation c.qsim --file o.txt --method pauli {CPU} -o e.json"
 STATE = f"expectation c.qsim --file o.txt --method peps --ranks 2 {CPU} -o v.json"
 SAMPLED = f"pauli c.qsim --observable Z2 --max-terms 1 --repetitions 5 --seed 1 {CPU} -o m.json"
-SEARCH = "search l.json --max-tensor 2^6 --minimize flops --time 0.01 --seed 1 -o p.json"
+SEARCH = "search l.json --max-tensor 2^2 --minimize flops --time 0.01 --seed 1 -o p.json"
 COMPRESSED = {"compress": "checkpoints"}
 KINDS = {
     "partial sums": Kind(
@@ -169,7 +169,7 @@ KINDS = {
     ),
     "search": Kind(
         "p.json", (1, 2), _lines(
-            SEARCH, ("l.json", "l2.json"), ("seed 1", "seed 2"), ("2^6", "2^7"),
+            SEARCH, ("l.json", "l2.json"), ("seed 1", "seed 2"), ("2^2", "2^3"),
         ), _numbers("ssa_path", "sliced_inds"),
     ),
 }  # fmt: skip

@@ -118,7 +118,7 @@ def search_joint(
     on_better = on_better or (lambda _: None)
     now = time.monotonic() if began is None else began
     resumed = None if checkpoint is None else checkpoint.restore(task)
-    optimum = best_of_few(task) if target is None and resumed is None else None
+    optimum = best_of_few(task) if target is None else None
     is_best = optimum is not None and optimum.score <= MOST_BITS
     if optimum is not None and is_best:
         pools, used_s = Pools(ElitePool(task.seed, optimum, [optimum])), 0.0
