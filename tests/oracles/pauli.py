@@ -18,8 +18,9 @@ from tnplan.executor.pauli.algebra.gates import Clifford, TransferMatrix
 from tnplan.executor.pauli.propagate import Propagation, propagate
 from tnplan.executor.pauli.terms.ledger import Ledger, Loss, loss_of
 from tnplan.executor.pauli.terms.protocol import Terms
+from tnplan.executor.pauli.terms.selection import TermCap
 from tnplan.executor.pauli.terms.tape import branch_signs, local_word_numbers
-from tnplan.executor.pauli.terms.truncation import TermCap, TermLimits
+from tnplan.executor.pauli.terms.truncation import TermLimits
 
 Array = NDArray[Any]
 ONE = np.uint64(1)

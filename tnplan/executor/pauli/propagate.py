@@ -36,8 +36,9 @@ from tnplan.executor.pauli.terms.batched_rotations import Bound, rotate_all
 from tnplan.executor.pauli.terms.kernel_samples import rotation_kernels
 from tnplan.executor.pauli.terms.ledger import Dropped, Record, total
 from tnplan.executor.pauli.terms.protocol import RotationBatch, Terms
+from tnplan.executor.pauli.terms.selection import Resampler, TermCap
 from tnplan.executor.pauli.terms.sharded import ShardedTerms
-from tnplan.executor.pauli.terms.truncation import Resampler, TermCap, TermLimits, Truncation
+from tnplan.executor.pauli.terms.truncation import TermLimits, Truncation
 
 MOVED_ABOVE = 1 << 11
 """Terms above which a GPU is the faster, as measured."""

@@ -18,7 +18,8 @@ from tnplan.executor.pauli.algebra.tableau import CliffordLayer
 from tnplan.executor.pauli.cuda.layout import EVENT, limits_struct
 from tnplan.executor.pauli.terms.ledger import Ledger, Loss, total_loss
 from tnplan.executor.pauli.terms.protocol import RotationBatch, Terms
-from tnplan.executor.pauli.terms.truncation import NO_LIMIT, TermCap, TermLimits
+from tnplan.executor.pauli.terms.selection import TermCap
+from tnplan.executor.pauli.terms.truncation import NO_LIMIT, TermLimits
 
 CUT, SWEPT = ("l1", "squares", "gone"), ("swept_l1", "swept_squares", "swept")
 """The fields of what was lost in branches, and in sweeps."""

@@ -13,7 +13,7 @@ import numpy as np
 from tnplan.common.arrays import Array
 from tnplan.executor.pauli.algebra.expectation import key_products
 from tnplan.executor.pauli.cuda.table import GpuTable, free_pool, memory_for
-from tnplan.executor.pauli.terms.truncation import Resampler
+from tnplan.executor.pauli.terms.selection import Resampler
 
 READ_ROWS = 1 << 20
 """Rows that are copied to the host at once, where there are many."""

@@ -16,7 +16,8 @@ from tnplan.common.errors import InputError
 from tnplan.executor.pauli.algebra.gates import Clifford, TransferMatrix, word_masks
 from tnplan.executor.pauli.algebra.tableau import clifford_layer
 from tnplan.executor.pauli.terms.ledger import Loss
-from tnplan.executor.pauli.terms.truncation import TRUNCATE, Arrivals, TermLimits, Truncation
+from tnplan.executor.pauli.terms.selection import Arrivals
+from tnplan.executor.pauli.terms.truncation import TRUNCATE, TermLimits, Truncation
 
 SMALLEST_CAPACITY = 1024
 """Rows of the first arrays, at least."""

@@ -16,7 +16,8 @@ from tnplan.executor.pauli.algebra.expectation import value_in
 from tnplan.executor.pauli.algebra.gates import Clifford, TransferMatrix
 from tnplan.executor.pauli.resharding import Costs, LocalRun, Sample
 from tnplan.executor.pauli.terms.ledger import Ledger, Number
-from tnplan.executor.pauli.terms.truncation import TermCap, TermLimits
+from tnplan.executor.pauli.terms.selection import TermCap
+from tnplan.executor.pauli.terms.truncation import TermLimits
 
 
 class RotationBatch(NamedTuple):

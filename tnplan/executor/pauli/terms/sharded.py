@@ -33,15 +33,8 @@ from tnplan.executor.pauli.terms.batched_rotations import NO_BOUND, UNBOUNDED, B
 from tnplan.executor.pauli.terms.hash_table import Branches, HashTerms, unpacked
 from tnplan.executor.pauli.terms.ledger import Ledger, loss_of, total_loss
 from tnplan.executor.pauli.terms.protocol import RotationBatch, Terms
-from tnplan.executor.pauli.terms.truncation import (
-    Arrivals,
-    TermCap,
-    TermLimits,
-    is_past,
-    least_words,
-    nth_largest,
-    united,
-)
+from tnplan.executor.pauli.terms.selection import Arrivals, TermCap, is_past, least_words, nth_largest, united
+from tnplan.executor.pauli.terms.truncation import TermLimits
 
 Result = TypeVar("Result")
 

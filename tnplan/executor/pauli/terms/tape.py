@@ -24,8 +24,9 @@ from tnplan.executor.pauli.algebra.gates import Clifford, TransferMatrix
 from tnplan.executor.pauli.terms.hash_table import Branches, HashTerms
 from tnplan.executor.pauli.terms.ledger import Loss, loss_of, total_loss
 from tnplan.executor.pauli.terms.protocol import Terms
+from tnplan.executor.pauli.terms.selection import Arrivals, is_past
 from tnplan.executor.pauli.terms.sharded import SINGLE_SHARD_BELOW, ShardedTerms
-from tnplan.executor.pauli.terms.truncation import TRUNCATE, Arrivals, TermLimits, is_past
+from tnplan.executor.pauli.terms.truncation import TRUNCATE, TermLimits
 
 ONE = np.uint64(1)
 MOST_NUMBERS = 1 << 32
