@@ -26,8 +26,10 @@ from tests.support.contraction.executor import make_case
 from tests.support.heeded_signals import heeded
 from tests.support.networks import shown
 from tests.support.robustness.refusals import Refusal, Row, table
+from tests.support.search import odd_network
 from tnplan.cli.main import run
 from tnplan.common.errors import InputError
+from tnplan.planner.networks.path_file import save_network
 from tnplan.planner.networks.tensors import random_tensors
 
 COMMANDS = [
@@ -249,6 +251,7 @@ def interrupted(folder: Path, line: str, after: str, made: str | None = None) ->
 
 
 def test_ctrl_c_in_a_search_leaves_its_checkpoint_and_its_best_path(folder: Path) -> None:
+    save_network(odd_network(1, 40, 80), folder / "net.json", dtype="complex64", name="odd")
     before = snapshot(folder)
     line = "search net.json --unlimited -o out.json --time"
     said = interrupted(folder, f"{line} 60", "multiply-adds", made="out.json.ckpt")

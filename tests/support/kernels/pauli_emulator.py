@@ -33,12 +33,6 @@ static double __shfl_down_sync(unsigned mask, double value, unsigned step)
 {
     return __longlong_as_double(__shfl_down_sync(mask, __double_as_longlong(value), step));
 }
-template <typename T> static T atomicCAS(T *place, T expected, T value)
-{
-    const T before = *place;
-    if (before == expected) *place = value;
-    return before;
-}
 """
 ASSEMBLY = (
     (
