@@ -3,8 +3,8 @@
     python benchmarks/sbd/selection.py FCIDUMP [--sizes 1e5,1e6] [--beside 1e6] [--correction 1e-6]
 
 The list grows from the determinant of lowest orbitals by selections alone: a new determinant has the weight
-|H c| / 2 Ha. epsilon is halved where a selection adds little. At each size of `--sizes` the candidates of the GPU
-and, up to `--beside` determinants, of the cores are selected three times by turns, and compared bit for bit.
+|H c| / 2 Ha. epsilon is halved where a selection adds little. At each size of `--sizes` the GPU selects three
+times, by turns with the cores up to `--beside` determinants, and candidates are compared bit for bit.
 With `--correction` the second-order sum above that threshold is taken, too.
 Goal: the GPU 10 times as fast as 16 cores. Exit status 1 where it is not, or where candidates differ.
 """
