@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from threading import Event, Lock
+from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -227,22 +227,27 @@ class _Bounded:
         return result
 
 
+class _LargeShardError(Exception):
+    """A shard is too large for the memory: no other one is begun."""
+
+
 def _of_rank(made: _Bounded, bits: int, workers: Workers) -> dict[int, Any] | None:
     """The results of this rank's shards by number; None where a shard is too large."""
     numbers = range(workers.ranks.rank, 1 << bits, workers.ranks.size)
     results: dict[int, Any] = {}
-    is_short = Event()
 
     def work(first: int, last: int) -> None:
         for number in numbers[first:last]:
-            result = None if is_short.is_set() else made(number, bits)
+            result = made(number, bits)
             if result is None:
-                is_short.set()
-                return
+                raise _LargeShardError
             results[number] = result
 
-    over_rows(len(numbers), workers.threads, work, 1)
-    return None if is_short.is_set() else results
+    try:
+        over_rows(len(numbers), workers.threads, work, 1)
+    except _LargeShardError:
+        return None
+    return results
 
 
 def table_of_members(members: Array, tables: ExcitationTables) -> Array:
