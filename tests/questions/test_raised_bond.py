@@ -47,7 +47,7 @@ def test_the_bond_is_raised_until_the_error_is_as_small_as_wished(wished: float)
     assert answer.method in ("mps", "peps", "mpo")
     assert max(answer.error) <= wished
     assert (abs(answer.value - exact.value) <= answer.error + 1e-12).all()
-    assert answer.details["ended_by"] == "the error is as small as wished"
+    assert answer.details["ended_by"] == "the estimate of the error is as small as wished"
     assert f"an error of {wished:g} is asked for" in repr(answer)
     assert answer.details["runs"][-1]["error"] == max(answer.error)
 
@@ -91,7 +91,7 @@ def test_where_nothing_exact_fits_an_estimate_is_given_that_says_so(monkeypatch:
     answer = circuit(3).expectation("Z6", **CPU)
     assert answer.error_kind == "estimate"
     assert abs(answer.value - exact) <= answer.error + 1e-12 < raised_bond.ERROR
-    assert "no exact method fits; ended by: the error is as small as wished" in repr(answer)
+    assert "no exact method fits; ended by: the estimate of the error is as small as wished" in repr(answer)
     with pytest.raises(tnplan.InputError, match="no method fits the memory"):
         circuit(3).sample(10, **CPU)
     with pytest.raises(tnplan.InputError, match="no method fits the memory"):
@@ -129,9 +129,9 @@ def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     line = ["expectation", str(tmp_path / "qaoa.qsim"), "--observable", "Z0 Z1", "--device", "cpu"]
     line += ["--method", "mps", "--output", str(output)]
     assert run([*line, "--error", "1e-2"]) == 0
-    assert "an error of 0.01 is asked for; ended by: the error is as small" in capsys.readouterr().out
+    assert "an error of 0.01 is asked for; ended by: the estimate of the error" in capsys.readouterr().out
     document = json.loads(output.read_text())
-    assert document["ended_by"] == "the error is as small as wished"
+    assert document["ended_by"] == "the estimate of the error is as small as wished"
     assert np.max(document["error"]) <= 1e-2
     assert run([*line, "--error", "0"]) == 2
     assert "--error: is 0" in capsys.readouterr().err

@@ -112,11 +112,9 @@ def chosen_with_time(
     if not possible:
         check_method("contraction", query, options)
         raise InputError(
-            "mpirun",
-            "started several ranks, but only 'contraction' can answer, on one",
-            "start one rank",
+            "mpirun", "started several ranks, but only 'contraction' can answer, on one", "start one rank",
             topic="ranks",
-        )
+        )  # fmt: skip
     profile = this_machine(options)
     key = (structure(query), *_machine_key(options, profile), tuple(possible))
     possible = [method for method in possible if method not in without]

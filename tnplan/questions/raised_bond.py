@@ -93,7 +93,7 @@ def _refuse(query: CircuitQuery, options: QuestionOptions) -> None:
 def raised(
     query: CircuitQuery, options: QuestionOptions, reason: str, run: Run
 ) -> tuple[str, Outcome, bool]:  # fmt: skip
-    """The method with the least error, its answer, and whether that is as small as wished.
+    """The method with the least estimated error, its answer, and whether that error is as small as wished.
 
     The details have all runs, and what ended them. Raises the InputError of the last method where none fits.
     """
@@ -121,7 +121,7 @@ def raised(
             if best is None or size < best[0]:
                 best = size, method, outcome
             if size <= wished:
-                ended = "the error is as small as wished"
+                ended = "the estimate of the error is as small as wished"
                 break
             if outcome.details["max_bond"] >= bond:
                 errors[method] = size

@@ -9,24 +9,15 @@
 // sum of |H_ai|^2 weight).
 
 typedef unsigned long long Word;
-typedef long long Index;
 
-const int WARPS = THREADS / 32, MOST_PROBES = 1 << 12, LOOK_EVERY = 64;
-const unsigned ALL = ~0u;
+#include "strings.cuh"
+
+const int MOST_PROBES = 1 << 12, LOOK_EVERY = 64;
 const Word FREE = ~0ull;
 const Index MEMBER = (Index)(1ull << 63);  // the value of members of the list
 
-struct Key {
-    Word words[WORDS];
-};
-
-__device__ inline Key key_at(const Word *__restrict__ keys, Index i) {
-    Key key;
-#pragma unroll
-    for (int w = 0; w < WORDS; ++w)
-        key.words[w] = keys[WORDS * i + w];
-    return key;
-}
+// Both spins of a determinant.
+typedef String Key;
 
 __device__ inline bool fills(const Key &key, int bit) {
     Word word = 0;
@@ -155,7 +146,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     const double weight = weights[i], limit = limits[i];
     if (weight == 0)
         return;
-    const Key source = key_at(members, i);
+    const Key source = string_at(members, i);
     Orbitals &orbitals = of_warps[warp];
     int counts[2];
     for (int spin = 0; spin < 2; ++spin) {
@@ -232,7 +223,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     if (i >= n_members)
         return;
     const Table table = {keys, values, n_slots, state, shard, shards};
-    const Key key = key_at(members, i);
+    const Key key = string_at(members, i);
     const Word hash = hash_of(key);
     bool is_new = false;
     const Index slot = holds(table, hash) ? slot_of(table, key, hash, false, is_new) : -1;
@@ -265,7 +256,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     for (Index slot = (Index)blockIdx.x * THREADS + threadIdx.x; slot < n_slots; slot += (Index)gridDim.x * THREADS) {
         double term = 0;
         if (keys[WORDS * slot] != FREE && values[slot] != MEMBER) {
-            const Key key = key_at(keys, slot);
+            const Key key = string_at(keys, slot);
             int counts[2] = {0, 0};
             for (int spin = 0; spin < 2; ++spin)
                 for (int p = 0; p < n; ++p)

@@ -187,11 +187,8 @@ def all_shards(
             by_number = {number: result for shards in gathered for number, result in shards.items()}
             return [by_number[number] for number in range(1 << bits)]
     raise InputError(
-        "memory",
-        "is too small for the determinants outside the list",
-        "give more memory",
-        topic="memory",
-    )
+        "memory", "is too small for the determinants outside the list", "give more memory", topic="memory",
+    )  # fmt: skip
 
 
 def on_gpus(
