@@ -36,6 +36,8 @@ class EmulatedFile:
 class EmulatedList(CupyList):
     """See `batched_list.ListSteps`; arrays are NumPy's. `changed` are definitions besides those of a GPU."""
 
+    arrays = np
+
     def __init__(self, n_orbitals: int, **changed: int) -> None:
         self._n, self._changed = n_orbitals, changed
         self._kernels: dict[bool, EmulatedFile] = {}

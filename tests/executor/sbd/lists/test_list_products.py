@@ -17,6 +17,7 @@ from tests.support.kernels.emulator import has_compiler, needs_compiler
 from tests.support.kernels.gpus import needs_gpus
 from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.device.protocols.communicator import Communicator
+from tnplan.executor.sbd.lists import batched_list as batched_module
 from tnplan.executor.sbd.lists import list_hamiltonian as tasks_module
 from tnplan.executor.sbd.lists.batched_list import BatchedList, PutOnce
 from tnplan.executor.sbd.lists.list_hamiltonian import ListHamiltonian
@@ -123,13 +124,14 @@ def test_each_array_is_put_once_and_none_in_place_of_another() -> None:
 
 
 @pytest.mark.parametrize("make", STEPS)
-@pytest.mark.parametrize(("chunk", "rows"), [(1024, 64), (32, 3)])
+@pytest.mark.parametrize(("chunk", "rows", "entries"), [(1024, 64, 1 << 16), (32, 3, 20)])
 def test_kernels_equal_the_reference(
-    make: Any, chunk: int, rows: int, case: Any, monkeypatch: pytest.MonkeyPatch
+    make: Any, chunk: int, rows: int, entries: int, case: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     integrals, basis, matrix = case
     steps = make(integrals.n_orbitals, CHUNK=chunk, ROWS=rows)
     monkeypatch.setattr(tasks_module, "ROWS", rows)
+    monkeypatch.setattr(batched_module, "FEWEST_ENTRIES", entries)
     h = ListHamiltonian(integrals, basis, threads=1, memory_bytes=0)
     made = BatchedList(h, steps)
     x = np.random.default_rng(0).standard_normal(len(basis))

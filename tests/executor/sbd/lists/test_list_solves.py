@@ -26,6 +26,7 @@ from tests.support.slow import slow_unless
 from tnplan.common.errors import InputError
 from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.device.protocols.communicator import Communicator
+from tnplan.executor.sbd.lists import list_hamiltonian
 from tnplan.executor.sbd.lists.batched_list import BatchedList
 from tnplan.executor.sbd.lists.list_hamiltonian import ListHamiltonian
 from tnplan.executor.sbd.properties.measure import densities, occupations, string_weights
@@ -71,8 +72,12 @@ def test_spin_square_is_that_of_creation_and_annihilation(
     np.testing.assert_allclose(matrix, matrix.T, atol=1e-14)
 
 
+@pytest.mark.parametrize("piece_bytes", [1 << 32, 1000])
 @pytest.mark.parametrize("strings", [(20, 9), (9, 20), (1, 20)])
-def test_densities_equal_the_reference(strings: tuple[int, int]) -> None:
+def test_densities_equal_the_reference(
+    strings: tuple[int, int], piece_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(list_hamiltonian, "PIECE_BYTES", piece_bytes)
     integrals, determinants = random_list(6, (3, 3), strings, min(60, strings[0] * strings[1]), 3)
     h = ListHamiltonian(integrals, as_list(determinants, 6), threads=2)
     x = np.random.default_rng(3).standard_normal(h.shape)

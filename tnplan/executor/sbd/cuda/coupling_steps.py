@@ -56,7 +56,7 @@ def coupling_defines(key_words: int, mode: int) -> dict[str, int]:
 def _from_the_gpu(method: Callable[P, Result]) -> Callable[P, Result]:
     """A method whose arrays come from the GPU itself and go back to it at once.
 
-    They are large and of many sizes. What CuPy's pool has had stays there, and counts as a solve's.
+    They are large and of many sizes.
     """
 
     @wraps(method)
@@ -207,9 +207,10 @@ class GpuCouplings:
         return np.concatenate([keys & np.uint64(2**HALF_BITS - 1), keys >> np.uint64(HALF_BITS)], 1)
 
     def room_bytes(self, memory_bytes: float) -> float:
-        """What is left of so many bytes, and is free."""
-        held_bytes = cupy.get_default_memory_pool().total_bytes()
-        return min(memory_bytes - held_bytes, float(cupy.cuda.runtime.memGetInfo()[0]))
+        """What is left of so many bytes, and is free, when CuPy's pool has given back what nothing uses."""
+        pool = cupy.get_default_memory_pool()
+        pool.free_all_blocks()
+        return min(memory_bytes - pool.used_bytes(), float(cupy.cuda.runtime.memGetInfo()[0]))
 
     def copy(self, array: Host) -> Array:
         """A copy on the GPU."""

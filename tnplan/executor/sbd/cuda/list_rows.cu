@@ -224,36 +224,88 @@ struct __align__(8) Entry {
     int determinant, code;
 };
 
-// The entries of a cell, counted from the first one of its alpha string.
-struct __align__(8) Cell {
-    int begin, end;
+// The entries of links first_link to before last_link of alpha groups, and keys[e] = number of the group * n_betas +
+// beta string. Link l is of group numbers[l - first_link]; its entries, the members of the linked group, stand from
+// before[l - first_link] on. betas[k] is the beta string of member k. Grid: a warp for each link.
+extern "C" __global__ void __launch_bounds__(THREADS)
+    link_entries(Index first_link, Index last_link, unsigned n_betas, const unsigned *__restrict__ numbers,
+                 const Index *__restrict__ before, const Index *__restrict__ begin, const int *__restrict__ determinants,
+                 const int *__restrict__ betas, const int *__restrict__ other, const short *__restrict__ create,
+                 const short *__restrict__ destroy, const int *__restrict__ pairs, const signed char *__restrict__ sign,
+                 unsigned *__restrict__ keys, Entry *__restrict__ entries) {
+    const Index number = (Index)blockIdx.x * WARPS + threadIdx.x / 32, link = first_link + number;
+    if (link >= last_link)
+        return;
+    const Index from = before[number], member = begin[other[link]];
+    const int count = (int)(before[number + 1] - from);
+    const int code = 4 * pairs[link] + 2 * (create[link] > destroy[link]) + (sign[link] < 0);
+    for (int e = threadIdx.x % 32; e < count; e += 32) {
+        keys[from + e] = numbers[number] * n_betas + betas[member + e];
+        entries[from + e] = {determinants[member + e], code};
+    }
+}
+
+// The entries of a link of a row, counted from the first one of its alpha string, and the link.
+struct Cell {
+    int begin, end, link;
 };
 
-// y[i] += the excitations of both spins of row i, whose beta string is betas[i]. Beta string b has links link_start[b]
-// to before link_start[b+1], each of a pair and a sign; row i has their cells from start[i] on (list_tables.py). `two`
-// has a row for each pair of beta. A warp takes a row, LANES of its lanes a cell. Grid: a warp for each row.
+// y[i] += the excitations of both spins of row i, whose strings are alphas[i] and betas[i]. Beta string b has links
+// link_start[b] to before link_start[b+1], each to a string, with a pair and a sign. The cells are those of
+// `SortedCells` (list_tables.py). `two` has a row for each pair of beta. A warp takes a row: each lane looks for the
+// cell of a link, and cells that are there are taken by LANES lanes each. Grid: a warp for each row.
 extern "C" __global__ void __launch_bounds__(THREADS)
-    opposite_spin(Index n_rows, int n_pairs, const int *__restrict__ betas, const Index *__restrict__ link_start,
-                  const int *__restrict__ pairs, const signed char *__restrict__ sign, const Entry *__restrict__ entries,
-                  const Index *__restrict__ base, const Index *__restrict__ start, const Cell *__restrict__ cells,
+    opposite_spin(Index n_rows, int n_pairs, const int *__restrict__ alphas, const int *__restrict__ betas,
+                  const Index *__restrict__ link_start, const int *__restrict__ other, const int *__restrict__ pairs,
+                  const signed char *__restrict__ sign, const Entry *__restrict__ entries, const Index *__restrict__ base,
+                  const Index *__restrict__ first_cell, const int *__restrict__ strings, const int *__restrict__ begin,
                   const double *__restrict__ two, const double *__restrict__ x, double *__restrict__ y) {
+    __shared__ Cell cells_of_warps[WARPS][32];
     const Index i = (Index)blockIdx.x * WARPS + threadIdx.x / 32;
     if (i >= n_rows)
         return;
-    const int lane = threadIdx.x % 32;
+    const int lane = threadIdx.x % 32, alpha = alphas[i];
+    Cell *cells = cells_of_warps[threadIdx.x / 32];
     const Index first = link_start[betas[i]], count = link_start[betas[i] + 1] - first;
-    const Entry *own = entries + base[i];
+    const Index own_cell = first_cell[alpha];
+    const int n_cells = (int)(first_cell[alpha + 1] - own_cell), n_entries = (int)(base[alpha + 1] - base[alpha]);
+    const int *own_strings = strings + own_cell, *own_begin = begin + own_cell;
+    const Entry *own = entries + base[alpha];
     double sum = 0;
-    for (Index m = lane / LANES; m < count; m += 32 / LANES) {
-        const Cell cell = cells[start[i] + m];
-        const double *row = two + (Index)pairs[first + m] * n_pairs;
-        double link_sum = 0;
-        for (int e = cell.begin + lane % LANES; e < cell.end; e += LANES) {
-            const Entry entry = own[e];
-            const double element = row[entry.code >> 2] * x[entry.determinant];
-            link_sum += entry.code & 1 ? -element : element;
+    for (Index from = 0; from < count; from += 32) {
+        int low = 0, high = from + lane < count ? n_cells : 0;
+        const int string = high > 0 ? other[first + from + lane] : 0;
+        const int end = high;
+        // The first cell whose string is at least that of the link.
+        while (low < high) {
+            const int middle = (low + high) / 2;
+            if (own_strings[middle] < string)
+                low = middle + 1;
+            else
+                high = middle;
         }
-        sum += sign[first + m] < 0 ? -link_sum : link_sum;
+        const bool is_there = low < end && own_strings[low] == string;
+        const unsigned mask = __ballot_sync(ALL, is_there);
+        if (is_there)
+            cells[__popc(mask & ((1u << lane) - 1))] = {
+                own_begin[low], low + 1 < n_cells ? own_begin[low + 1] : n_entries, (int)from + lane};
+        __syncwarp();
+        for (int c = lane / LANES; c < __popc(mask); c += 32 / LANES) {
+            const Cell cell = cells[c];
+#if COUNTING
+            sum += lane % LANES == 0 ? cell.end - cell.begin : 0;
+#else
+            const double *row = two + (Index)pairs[first + cell.link] * n_pairs;
+            double link_sum = 0;
+            for (int e = cell.begin + lane % LANES; e < cell.end; e += LANES) {
+                const Entry entry = own[e];
+                const double element = row[entry.code >> 2] * x[entry.determinant];
+                link_sum += entry.code & 1 ? -element : element;
+            }
+            sum += sign[first + cell.link] < 0 ? -link_sum : link_sum;
+#endif
+        }
+        __syncwarp();
     }
     sum = sum_of_warp(sum);
     if (lane == 0)

@@ -2,8 +2,8 @@
 
 Work of a product of N determinants, of k couplings by both spins and groups of g members: 2 N g comparisons
 of strings, of about 8 integer operations, and N k elements of about 8 operations. Bytes: 8 N k of entries and
-16 N k of the state and of integrals, nearly all from caches; 16 s N of cells and entries once, for s links of
-a string. Elements stored as a sparse matrix would take 12 N k bytes.
+16 N k of the state and of integrals, nearly all from caches; 8 s N of entries once and 8 for each cell, for s
+links of a string. Elements stored as a sparse matrix would take 12 N k bytes.
 
 Knows the tables of a `ListHamiltonian`; where arrays lie and what works on them is up to `ListSteps`.
 """
@@ -16,13 +16,21 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from tnplan.common.errors import InputError
+from tnplan.common.units import size_text
 from tnplan.executor.sbd.lists.list_hamiltonian import ListHamiltonian, ListTasks, list_tasks
-from tnplan.executor.sbd.lists.list_tables import GroupLinks, ListCells, SpinTerms, StringGroups
+from tnplan.executor.sbd.lists.list_tables import GroupLinks, SortedCells, SpinTerms, StringGroups
 
 Array = Any
 """An array where the steps work."""
 Host = NDArray[Any]
 NONE = np.empty(0)
+PIECES = 64
+"""Pieces in which entries are sorted, at least where they are many: what sorting needs besides is small."""
+FEWEST_ENTRIES, MOST_ENTRIES = 1 << 16, 1 << 26
+"""Entries of a piece."""
+KEYS = 1 << 32
+"""Groups of a piece times beta strings, at most."""
 
 
 class GroupRows(NamedTuple):
@@ -34,15 +42,31 @@ class GroupRows(NamedTuple):
 
 
 class CellRows(NamedTuple):
-    """The beta strings of this rank's rows, the links of beta, the cells of the rows, and integrals.
+    """The alpha and beta groups of this rank's rows, the links of beta, the cells of alpha, and integrals.
 
     `two` are those [pair of beta, pair of alpha].
     """
 
+    alphas: Array
     betas: Array
     links: GroupLinks
-    cells: ListCells
+    cells: SortedCells
     two: Array
+
+
+class LinkedEntries(NamedTuple):
+    """What entries are made from: groups of alpha strings, their links, and members' beta strings.
+
+    Link l has entries before[l] .. before[l+1]-1, and group g base[g] .. base[g+1]-1; none where a group
+    has no row of this rank. These two are on the host.
+    """
+
+    groups: StringGroups
+    links: GroupLinks
+    betas: Array
+    n_betas: int
+    before: Host
+    base: Host
 
 
 class LinkedRows(NamedTuple):
@@ -91,8 +115,11 @@ class ListSteps(Protocol):
     def add_same_spin(self, above: int, rows: GroupRows, x: Array, y: Array, counting: bool) -> None:
         """Add to y the excitations of one spin, or their numbers."""
 
-    def add_opposite_spin(self, rows: CellRows, x: Array, y: Array) -> None:
-        """Add to y the excitations of both spins."""
+    def sorted_cells(self, linked: LinkedEntries, ends: list[int]) -> SortedCells:
+        """The cells of all groups, made for groups ends[i] .. ends[i+1]-1 at once."""
+
+    def add_opposite_spin(self, rows: CellRows, x: Array, y: Array, counting: bool) -> None:
+        """Add to y the excitations of both spins, or their numbers."""
 
     def add_exchange(self, above: int, rows: LinkedRows, factor: float, x: Array, y: Array) -> None:
         """Add to y factor times the sum over p != q of E^a_pq E^b_qp x."""
@@ -104,8 +131,13 @@ class BatchedList:
     symmetric = False
     sector = None
 
-    def __init__(self, hamiltonian: ListHamiltonian, steps: ListSteps) -> None:
-        """Puts the tables where the steps work. ValueError for complex integrals."""
+    def __init__(
+        self, hamiltonian: ListHamiltonian, steps: ListSteps, memory_bytes: float = np.inf
+    ) -> None:  # fmt: skip
+        """Puts the tables where the steps work. ValueError for complex integrals.
+
+        InputError where entries and vectors of a state do not fit in so many bytes.
+        """
         if hamiltonian.integrals.is_complex:
             raise ValueError("rows of complex integrals are computed only on CPUs")
         self._hamiltonian, self._steps = h, _ = hamiltonian, steps
@@ -130,11 +162,46 @@ class BatchedList:
         local = (determinants >= h.rows[0]) & (determinants < h.rows[1])
         row_groups = tables.alpha.number[determinants[local]]
         self._exchanged = LinkedRows(groups[0], links[0], members, steps.put(row_groups))
-        betas, two = tables.beta.number[slice(*h.rows)], beta_terms.two_other
-        self._across = CellRows(steps.put(betas), links[1], put_tables(h.cells), once(two))
-        self._couplings = h.cells.couplings
+        alphas, betas = (steps.put(spin.number[slice(*h.rows)]) for spin in (tables.alpha, tables.beta))
+        cells = self._sorted_cells(row_groups, (groups[0], links[0]), memory_bytes)
+        self._across = CellRows(alphas, betas, links[1], cells, once(beta_terms.two_other))
         self._diagonal = steps.put(h.diagonal())
-        self.size_bytes = sum(table.nbytes for table in (*once.copies(), row_groups, betas, self._diagonal))
+        others = alphas, betas, *cells, self._exchanged.row_groups, self._diagonal
+        self.size_bytes = sum(table.nbytes for table in (*once.copies(), *others))
+
+    def _sorted_cells(
+        self, row_groups: Host, placed: tuple[StringGroups, GroupLinks], memory_bytes: float
+    ) -> SortedCells:
+        """The cells of the alpha groups that have one of these rows, made where the steps work.
+
+        `placed` are those groups and their links there.
+        """
+        tables, steps = self._hamiltonian.tables, self._steps
+        alpha, links, n_betas = tables.alpha, tables.alpha_links, len(tables.beta.own)
+        n_groups = len(alpha.own)
+        is_local = np.bincount(row_groups, minlength=n_groups) > 0
+        counts = np.diff(alpha.begin)[links.other] * np.repeat(is_local, np.diff(links.start))
+        before = np.concatenate([[0], np.cumsum(counts)])
+        base = before[links.start]
+        needed_bytes = 8 * int(base[-1])
+        if needed_bytes > memory_bytes:
+            raise InputError(
+                "memory",
+                f"is {size_text(memory_bytes)}, but excitations of both spins need {size_text(needed_bytes)}",
+                "give a shorter list, more ranks or more memory",
+                topic="memory",
+            )  # fmt: skip
+        at_once = np.clip(base[-1] // PIECES, FEWEST_ENTRIES, MOST_ENTRIES)
+        most_groups = max(1, KEYS // n_betas)
+        ends = [0]
+        while ends[-1] < n_groups:
+            first = ends[-1]
+            last = int(np.searchsorted(base, base[first] + at_once, "right")) - 1
+            ends.append(min(max(last, first + 1), first + most_groups))
+        linked = LinkedEntries(
+            *placed, steps.put(tables.beta.number[alpha.determinants]), n_betas, before, base
+        )  # fmt: skip
+        return steps.sorted_cells(linked, ends)
 
     def put(self, array: Host) -> Array:
         """A copy where the steps work."""
@@ -153,7 +220,7 @@ class BatchedList:
         self._steps.add_diagonal(self.rows[0], self._diagonal, x, y)
         for rows in self._within:
             self._steps.add_same_spin(self.rows[0], rows, x, y, False)
-        self._steps.add_opposite_spin(self._across, x, y)
+        self._steps.add_opposite_spin(self._across, x, y, False)
 
     @property
     def pairs_contributing(self) -> int:
@@ -163,7 +230,8 @@ class BatchedList:
         y[:] = 0.0
         for rows in self._within:
             self._steps.add_same_spin(self.rows[0], rows, y, y, True)
-        return n_rows + int(self._steps.get(y).sum()) + self._couplings
+        self._steps.add_opposite_spin(self._across, y, y, True)
+        return n_rows + int(self._steps.get(y).sum())
 
     def add_exchange(self, block: None, factor: float, x: Array, y: Array) -> None:
         """Add to y factor times the sum over p != q of E^a_pq E^b_qp x. `x` is a whole state."""

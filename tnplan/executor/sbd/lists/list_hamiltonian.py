@@ -6,6 +6,7 @@ Knows determinants, integrals and arrays; nothing of solvers.
 from __future__ import annotations
 
 from functools import cached_property, partial
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -41,6 +42,10 @@ ROWS = 64
 """Rows of a task, at most."""
 MOST_WORK = 1 << 21
 """Candidates times rows of a task, at most, unless one row alone has more."""
+
+
+PIECE_BYTES = 1 << 32
+"""Cells that density matrices need at once."""
 
 
 class ListTasks(NamedTuple):
@@ -207,20 +212,32 @@ def _between(h: ListHamiltonian, bra: Array, ket: Array) -> Densities:
     """The same products of operators between two real states."""
     from tnplan.executor.sbd.lists import list_kernel
 
-    n, matrix = h.integrals.n_orbitals, h._matrix_of(h.terms_of_parts[0])
+    n = h.integrals.n_orbitals
     high, low = (np.append(side, side[n:]).astype(np.int32) for side in all_pairs(n))
-    pairs, states = (low, high), (bra, ket)
-    bounds = np.linspace(0, len(bra), h.threads + 1).astype(int)
-    densities: list[list[Array]] = [[] for _ in range(h.threads)]
+    densities = [[np.zeros((n,) * axes) for axes in (2, 2, 4, 4, 4)] for _ in range(h.threads)]
+    for first, last in pairwise(_ends_of_pieces(h)):
+        piece = h if last - first == len(bra) else h.of_rows(first, last)
+        given = first, piece._matrix_of(h.terms_of_parts[0]), (low, high), (bra, ket)
+        bounds = np.linspace(first, last, h.threads + 1).astype(int)
 
-    def share(first: int, last: int) -> None:
-        for number in range(first, last):
-            densities[number] = [np.zeros((n,) * axes) for axes in (2, 2, 4, 4, 4)]
-            rows = int(bounds[number]), int(bounds[number + 1])
-            list_kernel.add_densities(*rows, matrix, pairs, states, tuple(densities[number]))
+        def share(begin: int, end: int) -> None:
+            for number in range(begin, end):
+                rows = int(bounds[number]), int(bounds[number + 1])  # noqa: B023
+                list_kernel.add_densities(*rows, *given, tuple(densities[number]))  # noqa: B023
 
-    over_rows(h.threads, h.threads, share)
+        over_rows(h.threads, h.threads, share)
     return Densities(*(np.sum(same, axis=0) for same in zip(*densities, strict=True)))
+
+
+def _ends_of_pieces(h: ListHamiltonian) -> Array:
+    """The ends of pieces of all rows, each of which has cells of about PIECE_BYTES."""
+    alpha, beta = h.tables.alpha, h.tables.beta
+    entries = h.tables.alpha_links.linked_members(alpha.begin) / np.diff(alpha.begin)
+    cells = np.diff(h.tables.beta_links.start)
+    row_bytes = 8 * (entries[alpha.number] + cells[beta.number])
+    piece = (np.cumsum(row_bytes) // PIECE_BYTES).astype(np.int64)
+    # Invariant: determinants are in order of alpha, so that rows of a group stand together.
+    return np.concatenate([[0], np.flatnonzero(np.diff(piece)) + 1, [len(piece)]])
 
 
 def list_weights(hamiltonian: ListHamiltonian, x: Array) -> tuple[Array, Array]:

@@ -372,12 +372,12 @@ def add_within(d: int, is_beta: bool, matrix: Any, weight: float, x: Any, densit
 
 
 @jit
-def add_across(d: int, pairs: Any, matrix: Any, weight: float, x: Any, mixed: Any) -> None:
+def add_across(d: int, above: int, pairs: Any, matrix: Any, weight: float, x: Any, mixed: Any) -> None:
     """What excitations of both spins give in row d; `pairs` are their lower and their higher orbitals."""
     # Excitations of both spins give one element of `mixed` alone: pq from the code of the entry
     # (alpha), rt from the link (beta).
     (low, high), cells, links = pairs, matrix.cells, matrix.beta.links
-    b, s, base = matrix.beta.groups.number[d], cells.start[d], cells.base[d]
+    b, s, base = matrix.beta.groups.number[d], cells.start[d - above], cells.base[d - above]
     for link in range(links.start[b], links.start[b + 1]):
         r, t = links.create[link], links.destroy[link]
         for e in range(base + cells.cells[s, 0], base + cells.cells[s, 1]):
@@ -392,10 +392,14 @@ def add_across(d: int, pairs: Any, matrix: Any, weight: float, x: Any, mixed: An
 
 
 @jit
-def add_densities(first: int, last: int, matrix: Any, pairs: Any, states: Any, densities: Any) -> None:
-    """Add what rows first .. last-1 of one state and another state give, of one spin and of both."""
-    # Invariant: `cells` are those of all rows, as row d is read at start[d]; each thread has
-    # density matrices of its own, which are added afterwards.
+def add_densities(
+    first: int, last: int, above: int, matrix: Any, pairs: Any, states: Any, densities: Any
+) -> None:  # fmt: skip
+    """Add what rows first .. last-1 of one state and another state give, of one spin and of both.
+
+    `above` is the first row that has cells.
+    """
+    # Invariant: each thread has density matrices of its own, which are added afterwards.
     bra, ket = states
     one_alpha, one_beta, two_alpha, two_beta, mixed = densities
     alpha, beta, n = matrix.alpha.groups, matrix.beta.groups, len(one_alpha)
@@ -411,4 +415,4 @@ def add_densities(first: int, last: int, matrix: Any, pairs: Any, states: Any, d
                         mixed[p, p, r, r] += own
         add_within(d, True, matrix, weight, ket, densities)
         add_within(d, False, matrix, weight, ket, densities)
-        add_across(d, pairs, matrix, weight, ket, mixed)
+        add_across(d, above, pairs, matrix, weight, ket, mixed)

@@ -204,6 +204,21 @@ class ListCells(NamedTuple):
         return int((self.cells[:, 1] - self.cells[:, 0]).sum(dtype=np.int64))
 
 
+class SortedCells(NamedTuple):
+    """The cells of alpha strings in the form that a GPU makes and takes: a row looks for its cells itself.
+
+    Entry i is the 64-bit word 2^32 code + determinant, as in `ListCells`. Group g has entries base[g] ..
+    base[g+1]-1 and cells first[g] .. first[g+1]-1, none of which is empty. Cell c is that of beta string
+    strings[c], which rise in a group; its entries stand from base[g] + begin[c] to before the next cell's.
+    """
+
+    entries: Array
+    base: Array
+    first: Array
+    strings: Array
+    begin: Array
+
+
 class CellScratch(NamedTuple):
     """The beta string of each member of the alpha groups; and by beta string: how many entries its cell has
     (zero between groups), where the next one goes, and which strings have a cell."""

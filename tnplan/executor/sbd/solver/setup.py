@@ -229,7 +229,7 @@ def _set_up_list(
         """The rows there."""
         from tnplan.executor.sbd.cuda.list_steps import CupyList
 
-        return BatchedList(listed, CupyList(integrals.n_orbitals))
+        return BatchedList(listed, CupyList(integrals.n_orbitals), request.memory_bytes)
 
     return _fitted(listed, on_gpu, request, device, world)
 
@@ -241,7 +241,7 @@ def _fitted(
     """A list fitted in this rank's memory: the host's, or that of the GPU, which has its rows then."""
     gpu = device.free_bytes is not None
     peak_bytes = _meter(gpu)
-    rows: Any = on_gpu() if gpu else listed
+    rows: Any = agree(world, on_gpu) if gpu else listed
     table_bytes, pairs = rows.size_bytes, rows.pairs_contributing
     max_bytes = max(world.gather_objects(table_bytes))
     fit = agree(
