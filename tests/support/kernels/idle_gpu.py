@@ -241,8 +241,9 @@ def put_in_place(
     def by_numpy(name: str) -> Any:
         return lambda *given, **named: _placed(getattr(np, name)(*given, **named))
 
-    pool = SimpleNamespace(free_bytes=lambda: 0, total_bytes=lambda: 0, free_all_blocks=lambda: None)
-    names = ("zeros", "ones", "arange", "flatnonzero", "argsort", "partition")
+    none: Any = lambda: 0  # noqa: E731
+    pool = SimpleNamespace(free_bytes=none, used_bytes=none, total_bytes=none, free_all_blocks=none)
+    names = ("zeros", "ones", "arange", "flatnonzero", "argsort", "partition", "bincount")
     properties = {"multiProcessorCount": MULTIPROCESSORS, "name": b"H100"}
     nothing: Any = lambda *_: 0  # noqa: E731
     compiler = {"_made": lambda *_: b""} if compilations is None else {"compile_cubin": compilations.compile}

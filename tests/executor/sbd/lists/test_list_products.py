@@ -135,10 +135,17 @@ def test_kernels_equal_the_reference(
     h = ListHamiltonian(integrals, basis, threads=1, memory_bytes=0)
     made = BatchedList(h, steps)
     x = np.random.default_rng(0).standard_normal(len(basis))
-    y = steps.put(np.zeros(len(basis)))
-    made.add_rows(None, steps.put(x), steps.put(x), y, False)
-    np.testing.assert_allclose(steps.get(y), matrix @ x, atol=1e-12 * np.abs(matrix).max())
-    assert made.pairs_contributing == h.pairs_contributing
+    products = []
+    for memory_bytes in (np.inf, 0.9 * made.size_bytes, 0):
+        again, y = BatchedList(h, steps, memory_bytes), steps.put(np.zeros(len(basis)))
+        again.add_rows(None, steps.put(x), steps.put(x), y, False)
+        products.append(steps.get(y))
+        assert again.pairs_contributing == h.pairs_contributing
+        assert memory_bytes > 0 or again.size_bytes <= made.size_bytes + 64 * len(basis) ** 2
+    np.testing.assert_allclose(products[0], matrix @ x, atol=1e-12 * np.abs(matrix).max())
+    # Cells that are made again are the same cells.
+    np.testing.assert_array_equal(products[1], products[0])
+    np.testing.assert_array_equal(products[2], products[0])
     spins = steps.put(np.zeros(len(basis)))
     made.add_exchange(None, -0.5, steps.put(x), spins)
     expected = np.zeros(len(basis))

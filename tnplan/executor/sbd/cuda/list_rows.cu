@@ -250,12 +250,14 @@ struct Cell {
     int begin, end, link;
 };
 
-// y[i] += the excitations of both spins of row i, whose strings are alphas[i] and betas[i]. Beta string b has links
-// link_start[b] to before link_start[b+1], each to a string, with a pair and a sign. The cells are those of
-// `SortedCells` (list_tables.py). `two` has a row for each pair of beta. A warp takes a row: each lane looks for the
-// cell of a link, and cells that are there are taken by LANES lanes each. Grid: a warp for each row.
+// y += the excitations of both spins of rows of some alpha groups. Row i is member local[i] of group groups[i], its
+// beta string betas[member]; row 0 of y is determinant first_row. Beta string b has links link_start[b] to before
+// link_start[b+1], each to a string, with a pair and a sign. The cells are those of `SortedCells` (list_tables.py),
+// from first_group on. `two` has a row for each pair of beta. A warp takes a row: each lane looks for the cell of a
+// link, and cells that are there are taken by LANES lanes each. Grid: a warp for each row.
 extern "C" __global__ void __launch_bounds__(THREADS)
-    opposite_spin(Index n_rows, int n_pairs, const int *__restrict__ alphas, const int *__restrict__ betas,
+    opposite_spin(Index n_rows, Index first_row, int n_pairs, int first_group, const int *__restrict__ local,
+                  const int *__restrict__ groups, const int *__restrict__ determinants, const int *__restrict__ betas,
                   const Index *__restrict__ link_start, const int *__restrict__ other, const int *__restrict__ pairs,
                   const signed char *__restrict__ sign, const Entry *__restrict__ entries, const Index *__restrict__ base,
                   const Index *__restrict__ first_cell, const int *__restrict__ strings, const int *__restrict__ begin,
@@ -264,9 +266,9 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     const Index i = (Index)blockIdx.x * WARPS + threadIdx.x / 32;
     if (i >= n_rows)
         return;
-    const int lane = threadIdx.x % 32, alpha = alphas[i];
+    const int lane = threadIdx.x % 32, alpha = groups[i] - first_group, beta = betas[local[i]];
     Cell *cells = cells_of_warps[threadIdx.x / 32];
-    const Index first = link_start[betas[i]], count = link_start[betas[i] + 1] - first;
+    const Index first = link_start[beta], count = link_start[beta + 1] - first;
     const Index own_cell = first_cell[alpha];
     const int n_cells = (int)(first_cell[alpha + 1] - own_cell), n_entries = (int)(base[alpha + 1] - base[alpha]);
     const int *own_strings = strings + own_cell, *own_begin = begin + own_cell;
@@ -309,7 +311,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     }
     sum = sum_of_warp(sum);
     if (lane == 0)
-        y[i] += sum;
+        y[determinants[local[i]] - first_row] += sum;
 }
 
 // y[i] += diagonal[i] x[first_row + i]. Grid: threads for all rows.

@@ -6,7 +6,6 @@ Knows CuPy and launches; nothing of strings and integrals. Everything runs on on
 from __future__ import annotations
 
 from functools import cache
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import cupy
 import numpy as np
 
 from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel
-from tnplan.executor.sbd.lists.batched_list import CellRows, GroupRows, LinkedEntries, LinkedRows
+from tnplan.executor.sbd.lists.batched_list import CellPiece, GroupRows, LinkedEntries, LinkedRows
 from tnplan.executor.sbd.lists.list_hamiltonian import ROWS
 from tnplan.executor.sbd.lists.list_tables import SortedCells
 
@@ -56,9 +55,6 @@ def blocks_of(count: int) -> int:
 class CupyList:
     """See `batched_list.ListSteps`. Works on the GPU and the stream that are current at first."""
 
-    arrays: Any = cupy
-    """The library of the arrays."""
-
     def __init__(self, n_orbitals: int) -> None:
         """Gives back memory that CuPy keeps for arrays that are gone."""
         cupy.get_default_memory_pool().free_all_blocks()
@@ -66,6 +62,11 @@ class CupyList:
         self._kernel = cache(
             lambda entry, counting: load_kernel(FILE, entry, list_defines(n_orbitals, counting))
         )
+
+    @property
+    def arrays(self) -> Any:
+        """The library of the arrays."""
+        return cupy
 
     def put(self, array: np.ndarray) -> Array:
         """A copy on the GPU; words of strings as the kernels take them."""
@@ -93,57 +94,48 @@ class CupyList:
             np.int64(above), *rows.tasks, begin, determinants, words, own, *rows.terms[:3], x, y,
         )  # fmt: skip
 
-    def sorted_cells(self, linked: LinkedEntries, ends: list[int]) -> SortedCells:
-        """The cells of all groups, made for groups ends[i] .. ends[i+1]-1 at once."""
-        lib = self.arrays
-        entries = lib.empty(int(linked.base[-1]), lib.int64)
-        pieces = [
-            self._sort_piece(linked, first, last, entries[linked.base[first] : linked.base[last]])
-            for first, last in pairwise(ends)
-        ]
-        counts, strings, begins = ([piece[i] for piece in pieces] for i in range(3))
-        first = self.put(np.concatenate([[0], np.cumsum(np.concatenate(counts))]).astype(np.int64))
-        pieces.clear()
-        joined = lib.concatenate(strings)
-        strings.clear()
-        return SortedCells(entries, self.put(linked.base), first, joined, lib.concatenate(begins))
-
-    def _sort_piece(
-        self, linked: LinkedEntries, first: int, last: int, entries: Array
-    ) -> tuple[np.ndarray, Array, Array]:
-        """Set the entries of groups first .. last-1; the numbers of their cells, and their cells."""
-        lib, links, base = self.arrays, linked.links, linked.base[first : last + 1] - linked.base[first]
+    def sorted_cells(self, linked: LinkedEntries, groups: tuple[int, int]) -> SortedCells:
+        """The cells of groups groups[0] .. groups[1]-1, counted from the first of them."""
+        (first, last), lib, links = groups, self.arrays, linked.links
+        base = linked.base[first : last + 1] - linked.base[first]
         starts = self.get(links.start[first : last + 1])
         begin, end = int(starts[0]), int(starts[-1])
         numbers = np.repeat(np.arange(last - first, dtype=np.uint32), np.diff(starts))
         before = self.put(linked.before[begin : end + 1] - linked.before[begin])
-        keys, unsorted = lib.empty(len(entries), lib.uint32), lib.empty(len(entries), lib.int64)
-        groups = linked.groups
+        keys, unsorted = lib.empty(base[-1], np.uint32), lib.empty(base[-1], np.int64)
         self.launch(
             "link_entries", False, blocks_of(32 * (end - begin)), np.int64(begin), np.int64(end),
-            np.uint32(linked.n_betas), self.put(numbers), before, groups.begin, groups.determinants,
-            linked.betas, links.other, links.create, links.destroy, links.pairs, links.sign, keys, unsorted,
+            np.uint32(linked.n_betas), self.put(numbers), before, *linked.groups[:2], linked.betas,
+            *links[1:], keys, unsorted,
         )  # fmt: skip
         # Invariant: a stable sort keeps the order of links and members in a cell, and so that of every sum.
         order = lib.argsort(keys, kind="stable")
-        entries[:] = unsorted[order]
-        del unsorted
-        keys = keys[order]
-        del order
+        entries, keys = unsorted[order], keys[order]
+        del unsorted, order
         is_first = lib.ones(len(keys), bool)
         is_first[1:] = keys[1:] != keys[:-1]
         at = lib.flatnonzero(is_first)
-        groups_of, strings = lib.divmod(keys[at].astype(lib.int64), linked.n_betas)
-        counts = self.get(lib.bincount(groups_of, minlength=last - first))
-        return counts, strings.astype(lib.int32), (at - self.put(base)[groups_of]).astype(lib.int32)
+        of_cells = keys[at].astype(np.int64)
+        groups_of_cells = of_cells // linked.n_betas
+        strings = (of_cells - linked.n_betas * groups_of_cells).astype(np.int32)
+        counts = self.get(lib.bincount(groups_of_cells, minlength=last - first))
+        cells = self.put(np.concatenate([[0], np.cumsum(counts)]))
+        from_group = self.put(base)
+        return SortedCells(
+            entries, from_group, cells, strings, (at - from_group[groups_of_cells]).astype(np.int32)
+        )  # fmt: skip
 
-    def add_opposite_spin(self, rows: CellRows, x: Array, y: Array, counting: bool) -> None:
-        """Add to y the excitations of both spins, or their numbers."""
-        start, other, _, _, pairs, sign = rows.links
-        sizes = np.int64(len(y)), np.int32(rows.two.shape[1])
+    def add_opposite_spin(
+        self, above: int, linked: LinkedEntries, piece: CellPiece, x: Array, y: Array, counting: bool
+    ) -> None:
+        """Add to y the excitations of both spins of a piece with cells, or their numbers."""
+        assert piece.cells is not None
+        start, other, _, _, pairs, sign = linked.beta_links
+        sizes = *map(np.int64, (len(piece.members), above)), np.int32(linked.two.shape[1])
         self.launch(
-            "opposite_spin", counting, blocks_of(32 * len(y)), *sizes, rows.alphas, rows.betas, start, other,
-            pairs, sign, *rows.cells, rows.two, x, y,
+            "opposite_spin", counting, blocks_of(32 * len(piece.members)), *sizes, np.int32(piece.groups[0]),
+            piece.members, piece.row_groups, linked.groups.determinants, linked.betas, start, other, pairs,
+            sign, *piece.cells, linked.two, x, y,
         )  # fmt: skip
 
     def add_exchange(self, above: int, rows: LinkedRows, factor: float, x: Array, y: Array) -> None:

@@ -16,10 +16,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from tnplan.common.errors import InputError
-from tnplan.common.units import size_text
 from tnplan.executor.sbd.lists.list_hamiltonian import ListHamiltonian, ListTasks, list_tasks
-from tnplan.executor.sbd.lists.list_tables import GroupLinks, SortedCells, SpinTerms, StringGroups
+from tnplan.executor.sbd.lists.list_tables import GroupLinks, ListTables, SortedCells, SpinTerms, StringGroups
 
 Array = Any
 """An array where the steps work."""
@@ -31,6 +29,8 @@ FEWEST_ENTRIES, MOST_ENTRIES = 1 << 16, 1 << 26
 """Entries of a piece."""
 KEYS = 1 << 32
 """Groups of a piece times beta strings, at most."""
+SORTING_BYTES = 64
+"""For each entry of a piece, while its cells are made and used."""
 
 
 class GroupRows(NamedTuple):
@@ -41,32 +41,34 @@ class GroupRows(NamedTuple):
     terms: SpinTerms
 
 
-class CellRows(NamedTuple):
-    """The alpha and beta groups of this rank's rows, the links of beta, the cells of alpha, and integrals.
-
-    `two` are those [pair of beta, pair of alpha].
-    """
-
-    alphas: Array
-    betas: Array
-    links: GroupLinks
-    cells: SortedCells
-    two: Array
-
-
 class LinkedEntries(NamedTuple):
-    """What entries are made from: groups of alpha strings, their links, and members' beta strings.
+    """What cells are made and used with: groups of alpha strings, the links of both spins, and integrals.
 
-    Link l has entries before[l] .. before[l+1]-1, and group g base[g] .. base[g+1]-1; none where a group
-    has no row of this rank. These two are on the host.
+    `betas` are the beta strings of members, of `n_betas`; `two` integrals [pair of beta, pair of alpha].
+    Link l has entries before[l] .. before[l+1]-1, and group g base[g] .. base[g+1]-1; none where a group has
+    no row of this rank. These two are on the host.
     """
 
     groups: StringGroups
     links: GroupLinks
+    beta_links: GroupLinks
     betas: Array
+    two: Array
     n_betas: int
     before: Host
     base: Host
+
+
+class CellPiece(NamedTuple):
+    """Alpha groups groups[0] .. groups[1]-1, this rank's rows of them as members, and the group of each.
+
+    `cells` are those of these groups; None where they are made again in each product.
+    """
+
+    groups: tuple[int, int]
+    members: Array
+    row_groups: Array
+    cells: SortedCells | None
 
 
 class LinkedRows(NamedTuple):
@@ -115,11 +117,13 @@ class ListSteps(Protocol):
     def add_same_spin(self, above: int, rows: GroupRows, x: Array, y: Array, counting: bool) -> None:
         """Add to y the excitations of one spin, or their numbers."""
 
-    def sorted_cells(self, linked: LinkedEntries, ends: list[int]) -> SortedCells:
-        """The cells of all groups, made for groups ends[i] .. ends[i+1]-1 at once."""
+    def sorted_cells(self, linked: LinkedEntries, groups: tuple[int, int]) -> SortedCells:
+        """The cells of groups groups[0] .. groups[1]-1, counted from the first of them."""
 
-    def add_opposite_spin(self, rows: CellRows, x: Array, y: Array, counting: bool) -> None:
-        """Add to y the excitations of both spins, or their numbers."""
+    def add_opposite_spin(
+        self, above: int, linked: LinkedEntries, piece: CellPiece, x: Array, y: Array, counting: bool
+    ) -> None:
+        """Add to y the excitations of both spins of a piece with cells, or their numbers."""
 
     def add_exchange(self, above: int, rows: LinkedRows, factor: float, x: Array, y: Array) -> None:
         """Add to y factor times the sum over p != q of E^a_pq E^b_qp x."""
@@ -136,7 +140,7 @@ class BatchedList:
     ) -> None:  # fmt: skip
         """Puts the tables where the steps work. ValueError for complex integrals.
 
-        InputError where entries and vectors of a state do not fit in so many bytes.
+        Cells that do not fit in so many bytes with all tables are made again in each product.
         """
         if hamiltonian.integrals.is_complex:
             raise ValueError("rows of complex integrals are computed only on CPUs")
@@ -150,7 +154,7 @@ class BatchedList:
             """A tuple of arrays where the steps work, each of them put once."""
             return type(arrays)(*map(once, arrays))
 
-        groups = [put_tables(tables.alpha), put_tables(tables.beta)]
+        groups = [put_tables(spin._replace(number=NONE)) for spin in (tables.alpha, tables.beta)]
         self._within = []
         for own, own_put, terms in zip(
             (tables.alpha, tables.beta), groups, (beta_terms, alpha_terms), strict=True
@@ -161,47 +165,37 @@ class BatchedList:
         members, determinants = self._within[0].tasks.local, tables.alpha.determinants
         local = (determinants >= h.rows[0]) & (determinants < h.rows[1])
         row_groups = tables.alpha.number[determinants[local]]
-        self._exchanged = LinkedRows(groups[0], links[0], members, steps.put(row_groups))
-        alphas, betas = (steps.put(spin.number[slice(*h.rows)]) for spin in (tables.alpha, tables.beta))
-        cells = self._sorted_cells(row_groups, (groups[0], links[0]), memory_bytes)
-        self._across = CellRows(alphas, betas, links[1], cells, once(beta_terms.two_other))
-        self._diagonal = steps.put(h.diagonal())
-        others = alphas, betas, *cells, self._exchanged.row_groups, self._diagonal
-        self.size_bytes = sum(table.nbytes for table in (*once.copies(), *others))
+        self._exchanged = LinkedRows(groups[0], links[0], members, once(row_groups))
+        self._diagonal = once(h.diagonal())
+        betas, two = once(tables.beta.number[determinants]), once(beta_terms.two_other)
+        before, base = _entries_before(tables, row_groups)
+        self._linked = LinkedEntries(groups[0], *links, betas, two, len(tables.beta.own), before, base)
+        self.size_bytes = sum(table.nbytes for table in once.copies())
+        self._pieces = self._pieces_within(row_groups, memory_bytes)
 
-    def _sorted_cells(
-        self, row_groups: Host, placed: tuple[StringGroups, GroupLinks], memory_bytes: float
-    ) -> SortedCells:
-        """The cells of the alpha groups that have one of these rows, made where the steps work.
-
-        `placed` are those groups and their links there.
-        """
-        tables, steps = self._hamiltonian.tables, self._steps
-        alpha, links, n_betas = tables.alpha, tables.alpha_links, len(tables.beta.own)
-        n_groups = len(alpha.own)
-        is_local = np.bincount(row_groups, minlength=n_groups) > 0
-        counts = np.diff(alpha.begin)[links.other] * np.repeat(is_local, np.diff(links.start))
-        before = np.concatenate([[0], np.cumsum(counts)])
-        base = before[links.start]
-        needed_bytes = 8 * int(base[-1])
-        if needed_bytes > memory_bytes:
-            raise InputError(
-                "memory",
-                f"is {size_text(memory_bytes)}, but excitations of both spins need {size_text(needed_bytes)}",
-                "give a shorter list, more ranks or more memory",
-                topic="memory",
-            )  # fmt: skip
+    def _pieces_within(self, row_groups: Host, memory_bytes: float) -> list[CellPiece]:
+        """All pieces, with cells as long as the memory holds them; adds to `size_bytes`."""
+        base, own = self._linked.base, self._exchanged
         at_once = np.clip(base[-1] // PIECES, FEWEST_ENTRIES, MOST_ENTRIES)
-        most_groups = max(1, KEYS // n_betas)
-        ends = [0]
-        while ends[-1] < n_groups:
-            first = ends[-1]
+        most_groups = max(1, KEYS // self._linked.n_betas)
+        pieces, first, n_groups = [], 0, len(base) - 1
+        while first < n_groups:
             last = int(np.searchsorted(base, base[first] + at_once, "right")) - 1
-            ends.append(min(max(last, first + 1), first + most_groups))
-        linked = LinkedEntries(
-            *placed, steps.put(tables.beta.number[alpha.determinants]), n_betas, before, base
-        )  # fmt: skip
-        return steps.sorted_cells(linked, ends)
+            groups = first, min(max(last, first + 1), first + most_groups)
+            rows = slice(*np.searchsorted(row_groups, groups))
+            pieces.append(CellPiece(groups, own.members[rows], own.row_groups[rows], None))
+            first = groups[1]
+        most_entries = max(int(base[last] - base[first]) for (first, last), *_ in pieces)
+        again_bytes = SORTING_BYTES * most_entries
+        for i, piece in enumerate(pieces):
+            cells = self._steps.sorted_cells(self._linked, piece.groups)
+            cells_bytes = sum(array.nbytes for array in cells)
+            if self.size_bytes + cells_bytes + again_bytes > memory_bytes:
+                self.size_bytes += again_bytes
+                break
+            pieces[i] = piece._replace(cells=cells)
+            self.size_bytes += cells_bytes
+        return pieces
 
     def put(self, array: Host) -> Array:
         """A copy where the steps work."""
@@ -216,11 +210,18 @@ class BatchedList:
         return self._steps.put(self._hamiltonian.spin_diagonal())
 
     def add_rows(self, block: None, x: Array, local: Array, y: Array, half: bool) -> None:
-        """Add the local rows of H x to y. `x` is a whole state. Allocates nothing."""
+        """Add the local rows of H x to y. `x` is a whole state. Allocates cells that are made again alone."""
         self._steps.add_diagonal(self.rows[0], self._diagonal, x, y)
         for rows in self._within:
             self._steps.add_same_spin(self.rows[0], rows, x, y, False)
-        self._steps.add_opposite_spin(self._across, x, y, False)
+        self._add_opposite_spin(x, y, False)
+
+    def _add_opposite_spin(self, x: Array, y: Array, counting: bool) -> None:
+        """Add to y the excitations of both spins, or their numbers."""
+        for piece in self._pieces:
+            if piece.cells is None:
+                piece = piece._replace(cells=self._steps.sorted_cells(self._linked, piece.groups))
+            self._steps.add_opposite_spin(self.rows[0], self._linked, piece, x, y, counting)
 
     @property
     def pairs_contributing(self) -> int:
@@ -230,9 +231,18 @@ class BatchedList:
         y[:] = 0.0
         for rows in self._within:
             self._steps.add_same_spin(self.rows[0], rows, y, y, True)
-        self._steps.add_opposite_spin(self._across, y, y, True)
+        self._add_opposite_spin(y, y, True)
         return n_rows + int(self._steps.get(y).sum())
 
     def add_exchange(self, block: None, factor: float, x: Array, y: Array) -> None:
         """Add to y factor times the sum over p != q of E^a_pq E^b_qp x. `x` is a whole state."""
         self._steps.add_exchange(self.rows[0], self._exchanged, factor, x, y)
+
+
+def _entries_before(tables: ListTables, row_groups: Host) -> tuple[Host, Host]:
+    """The entries before each link and each group of alpha, of those groups that have a row."""
+    links, begin = tables.alpha_links, tables.alpha.begin
+    has_row = np.bincount(row_groups, minlength=len(begin) - 1) > 0
+    counts = np.diff(begin)[links.other] * np.repeat(has_row, np.diff(links.start))
+    before = np.concatenate([[0], np.cumsum(counts)])
+    return before, before[links.start]

@@ -39,6 +39,7 @@ from tnplan.executor.sbd.solver.memory_estimate import (
     fit_product,
     fit_sector,
     tables_bytes,
+    vectors_bytes,
     whole_states_bytes,
 )
 from tnplan.executor.sbd.solver.vector_backend import DistributedVectors, VectorBackend
@@ -229,7 +230,9 @@ def _set_up_list(
         """The rows there."""
         from tnplan.executor.sbd.cuda.list_steps import CupyList
 
-        return BatchedList(listed, CupyList(integrals.n_orbitals), request.memory_bytes)
+        states_bytes = vectors_bytes(listed.partition.most, request.n_roots, request.criteria)
+        states_bytes += 8 * len(basis) * (world.size > 1)
+        return BatchedList(listed, CupyList(integrals.n_orbitals), request.memory_bytes - states_bytes)
 
     return _fitted(listed, on_gpu, request, device, world)
 
